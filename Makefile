@@ -1,0 +1,184 @@
+# flamed - one Makefile; the lists below are the architecture (docs/architecture.md).
+#
+#   make            builds bin/flamed and its children
+#   make run        installs what is missing, builds, profiles this host for 20 s
+#   make check      installs what is missing, builds, runs every test
+#   make help       the other targets
+#
+# V=1 shows commands; WERROR=1 makes warnings errors; MODE=release|asan|cov|fuzz.
+
+MODE ?= release
+PREFIX ?= /usr/local
+DESTDIR ?=
+V ?= 0
+WERROR ?= 0
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SECONDARY:
+MAKEFLAGS += --no-builtin-rules
+
+# ---- what each program is made of ----------------------------------------------------------
+
+BASE := log buf loop ipc clock
+CONFIG := value schema schema_env schema_print load config
+SYMBOLIZER_LIB := msg sandbox elffile fde cfi expr code rowset golang symtab demangle handles answer dump
+SYMBOLIZER := $(SYMBOLIZER_LIB) main
+EXPORTER_LIB := msg sandbox utf8 labels intern tables gzip pprof output
+EXPORTER := $(EXPORTER_LIB) main
+AGENT_LIB := rights reader reader_open reader_scan reader_box procmaps perfring readerclient cpulist sampler sideband \
+	event event_log maps files rows unwind unwind_cfi unwind_x86_64 \
+	procs queue sample asks aggregate window batch pipeline \
+	kallsyms child symclient expclient engine command profile summary record replay
+AGENT := $(AGENT_LIB) main
+BPF := sample
+
+PROGRAMS := 
+
+# ---- dependencies: Debian packages, and why (docs/dependencies.md) ---------------------------
+
+DEPS_BUILD := gcc g++ make clang llvm lld pkg-config libbpf-dev bpftool libelf-dev libdw-dev zlib1g-dev \
+	libzstd-dev liblzma-dev libiberty-dev libseccomp-dev libcap-ng-dev libxxhash-dev libyaml-dev \
+	libprotobuf-c-dev protobuf-c-compiler
+DEPS_CHECK := libcmocka-dev python3 elfutils binutils golang-go nodejs openssl linux-perf \
+	cppcheck clang-tidy clang-format libclang-rt-14-dev libcap2-bin procps
+
+# ---- compilers ------------------------------------------------------------------------------
+
+CC := /usr/bin/gcc
+CLANG := /usr/bin/clang
+OUT := build/$(MODE)
+ifeq ($(MODE),release)
+BIN := bin
+else
+BIN := $(OUT)/bin
+endif
+
+ifeq ($(V),1)
+Q :=
+say =
+else
+Q := @
+say = @printf '  %-8s %s\n' $(1) $(2);
+endif
+
+WARN := -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wno-missing-field-initializers
+ifeq ($(WERROR),1)
+WARN += -Werror
+endif
+CPPFLAGS := -I. -isystem $(OUT)/gen -D_GNU_SOURCE
+CFLAGS := -std=gnu17 -O2 -g $(WARN) -fno-omit-frame-pointer -fPIE
+LDFLAGS := -pie
+ifeq ($(MODE),release)
+CPPFLAGS += -D_FORTIFY_SOURCE=2
+CFLAGS += -fstack-protector-strong -fstack-clash-protection
+ifeq ($(shell uname -m),x86_64)
+CFLAGS += -fcf-protection=full
+endif
+LDFLAGS += -Wl,-z,relro,-z,now -Wl,-z,noexecstack
+else ifeq ($(MODE),asan)
+CFLAGS += -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
+LDFLAGS += -fsanitize=address,undefined
+else ifeq ($(MODE),cov)
+CFLAGS += -O0 --coverage
+LDFLAGS += --coverage
+else ifeq ($(MODE),fuzz)
+CC := $(CLANG)
+CFLAGS += -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+LDFLAGS += -fsanitize=address,undefined
+else
+$(error MODE must be release, asan, cov or fuzz)
+endif
+
+LIBS_BASE := -lseccomp -lcap-ng -lxxhash
+LIBS_flamed := -lbpf -lyaml
+LIBS_flamed-symbolizer := -ldw -lelf -lz -l:libiberty.a
+LIBS_flamed-exporter := -lprotobuf-c -lz
+
+obj = $(addprefix $(OUT)/$(1)/,$(addsuffix .o,$(2)))
+BASE_OBJS := $(call obj,base,$(BASE))
+CONFIG_OBJS := $(call obj,config,$(CONFIG))
+PROTO_OBJS := $(OUT)/gen/exporter/profile.pb-c.o
+# The two message contracts are linked by both sides of their channel.
+OBJS_flamed := $(BASE_OBJS) $(CONFIG_OBJS) $(call obj,agent,$(AGENT)) $(OUT)/symbolizer/msg.o $(OUT)/exporter/msg.o
+OBJS_flamed-symbolizer := $(BASE_OBJS) $(call obj,symbolizer,$(SYMBOLIZER))
+OBJS_flamed-exporter := $(BASE_OBJS) $(call obj,exporter,$(EXPORTER)) $(PROTO_OBJS)
+
+.PHONY: all
+all: $(addprefix $(BIN)/,$(PROGRAMS))
+
+.SECONDEXPANSION:
+$(addprefix $(BIN)/,$(PROGRAMS)): $(BIN)/%: $$(OBJS_$$*)
+	$(call say,LINK,$@)mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS_$*) $(LIBS_BASE)
+
+$(OUT)/%.o: %.c
+	$(call say,CC,$<)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# One identity for all programs of a build: children refuse an agent of another one.
+VERSION := 0.1.0
+BUILD_ID := $(VERSION)-$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unversioned)
+$(OUT)/base/ipc.o $(OUT)/agent/main.o: CPPFLAGS += -DFLAMED_VERSION='"$(VERSION)"' -DFLAMED_BUILD_ID='"$(BUILD_ID)"'
+
+# ---- the kernel side ------------------------------------------------------------------------
+
+MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
+BPF_ARCH := $(if $(filter x86_64,$(shell uname -m)),x86,arm64)
+$(OUT)/bpf/%.bpf.o: bpf/%.bpf.c $(wildcard bpf/*.h)
+	$(call say,BPF,$<)mkdir -p $(@D)
+	$(Q)$(CLANG) -target bpf -D__bpf__ -D__TARGET_ARCH_$(BPF_ARCH) -I. -isystem /usr/include/$(MULTIARCH) \
+		-g -O2 -Wall $(if $(filter 1,$(WERROR)),-Werror) -c -o $@ $<
+$(OUT)/gen/bpf/%.skel.h: $(OUT)/bpf/%.bpf.o
+	$(call say,SKEL,$@)mkdir -p $(@D)
+	$(Q)/usr/sbin/bpftool gen skeleton $< name $*_bpf > $@
+$(OUT)/agent/sampler.o: $(addprefix $(OUT)/gen/bpf/,$(addsuffix .skel.h,$(BPF)))
+
+# ---- the pprof schema -----------------------------------------------------------------------
+
+$(OUT)/gen/exporter/%.pb-c.c: exporter/%.proto
+	$(call say,PROTOC,$<)mkdir -p $(@D)
+	$(Q)protoc-c --proto_path=exporter --c_out=$(OUT)/gen/exporter $<
+$(PROTO_OBJS): $(OUT)/gen/exporter/profile.pb-c.c
+	$(Q)$(CC) $(CPPFLAGS) $(filter-out -Wconversion -Wshadow -Wmissing-prototypes,$(CFLAGS)) -w -c -o $@ $<
+$(OUT)/exporter/pprof.o: $(OUT)/gen/exporter/profile.pb-c.c
+
+include tests/tests.mk
+
+-include $(shell test -d build && find $(OUT) -name '*.d' 2>/dev/null)
+
+# ---- everything else ------------------------------------------------------------------------
+
+.PHONY: deps deps-check
+deps:
+	@tests/deps.sh $(DEPS_BUILD)
+deps-check:
+	@tests/deps.sh $(DEPS_BUILD) $(DEPS_CHECK)
+
+.PHONY: run
+run: deps
+	@$(MAKE) --no-print-directory all
+	@$(BIN)/flamed record --duration 20 --output flamed.pb.gz
+
+.PHONY: lint
+lint: all
+	@tests/lint/run.sh $(OUT) $(BIN)
+
+.PHONY: format
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h' | grep -v vmlinux.h)
+
+.PHONY: install
+install: all
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/flamed
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/libexec/flamed bin/flamed-symbolizer bin/flamed-exporter
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/flamed README.md config/flamed.yaml
+
+.PHONY: clean
+clean:
+	rm -rf build bin
+
+.PHONY: help
+help:
+	@echo 'all deps run check accuracy bench fuzz lint format install clean'
+	@echo 'MODE=release|asan|cov|fuzz V=1 WERROR=1 DESTDIR= PREFIX=$(PREFIX)'
