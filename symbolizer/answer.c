@@ -1,0 +1,433 @@
+#include "symbolizer/answer.h"
+
+#include <string.h>
+
+#include "symbolizer/code.h"
+#include "symbolizer/demangle.h"
+#include "symbolizer/golang.h"
+#include "symbolizer/mem.h"
+#include "symbolizer/rowset.h"
+
+enum {
+	ENTRY_LEN = 64,		/* code from the entry point that is _start */
+	/*
+	 * Bytes of CFI programs that one request may run. 512 functions of real files have some 100 KB;
+	 * it bounds what a hostile file with one giant FDE can cost.
+	 */
+	PROGRAM_BYTES_MAX = 2 << 20,
+};
+
+/* A function whose rows are in the set already. */
+struct done {
+	uint64_t start, end;
+	uint32_t first_row, nrows;
+	bool all_rows;		/* what is not among them has no row */
+};
+
+struct rows_job {
+	struct handle *handle;
+	const struct elffile *elf;
+	const struct symtab *symtab;
+	struct rowset rows;
+	struct done done[MSG_ADDRS_MAX];
+	uint32_t ndone;
+	uint64_t program_bytes;
+	/* The address at hand. */
+	const struct msg_segment *segment;
+	uint64_t pc;
+	uint8_t flags;		/* of the function's rows */
+	bool eager;		/* rows that do not cover pc are wanted too */
+	uint32_t before;	/* the row that the next one may be joined with */
+	uint32_t found;
+};
+
+static uint64_t offset_of(const struct rows_job *job, uint64_t vaddr)
+{
+	return vaddr - job->segment->vaddr + job->segment->offset;
+}
+
+/* A row from the CFI; what lies outside of the segment has no file offset and is cut. */
+static bool on_row(void *arg, uint64_t start, uint64_t end, const struct cfi_state *state)
+{
+	struct rows_job *job = arg;
+	uint64_t low = job->segment->vaddr, high = low + job->segment->file_bytes;
+	bool covers = job->pc >= start && job->pc < end;
+
+	start = MAX(start, low);
+	end = MIN(end, high);
+	if (start >= end || (!covers && !job->eager))
+		return job->pc >= start;
+	job->before = rowset_add(&job->rows, offset_of(job, start), offset_of(job, end), job->flags, state,
+				 job->before);
+	if (covers)
+		job->found = job->before;
+	if (job->rows.msg.nrows >= ROWSET_EAGER_MAX)
+		job->eager = false;
+	return true;
+}
+
+struct limited {
+	struct rows_job *job;
+	uint32_t nrows;
+};
+
+static bool on_limited_row(void *arg, uint64_t start, uint64_t end, const struct cfi_state *state)
+{
+	struct limited *l = arg;
+
+	if (++l->nrows > ANSWER_FDE_ROWS_MAX)
+		l->job->eager = false;
+	return on_row(l->job, start, end, state);
+}
+
+static struct bytes name_at(const struct rows_job *job, uint64_t vaddr)
+{
+	struct symbol symbol;
+
+	if (!symtab_find(job->symtab, vaddr, &symbol))
+		return (struct bytes){ NULL, 0 };
+	return symtab_name(symtab_strings(job->symtab, job->elf), symbol.name);
+}
+
+/* Whether pc's function was done; *ret_row is UINT32_MAX where it has no row at pc. */
+static bool find_done(const struct rows_job *job, uint32_t *ret_row)
+{
+	uint64_t offset = offset_of(job, job->pc);
+	bool all_rows = false;
+
+	for (uint32_t i = 0; i < job->ndone; i++) {
+		const struct done *d = &job->done[i];
+
+		if (job->pc < d->start || job->pc >= d->end)
+			continue;
+		for (uint32_t k = d->first_row; k < d->first_row + d->nrows; k++) {
+			if (offset < job->rows.msg.rows[k].start || offset >= job->rows.msg.rows[k].end)
+				continue;
+			*ret_row = k;
+			return true;
+		}
+		all_rows |= d->all_rows;
+	}
+	*ret_row = UINT32_MAX;
+	return all_rows;
+}
+
+/* The rows of an FDE that covers pc. */
+static uint32_t rows_of_fde(struct rows_job *job, const struct fde *fde)
+{
+	struct golang_rows go = { .file = job->elf, .start = fde->start };
+	struct limited limited = { .job = job };
+	uint32_t first = job->rows.msg.nrows;
+
+	job->program_bytes += fde->program.len + fde->cie.program.len;
+	if (job->program_bytes > PROGRAM_BYTES_MAX)
+		return UINT32_MAX;
+	job->flags = fde->cie.is_signal ? MSG_ROW_SIGNAL : 0;
+	job->eager = first < ROWSET_EAGER_MAX;
+	job->before = job->found = UINT32_MAX;
+	if (job->elf->is_go && fde->is_debug_frame) {
+		go.kind = golang_kind(name_at(job, fde->start), elffile_at(job->elf, fde->start));
+		go.fn = on_limited_row;
+		go.arg = &limited;
+		if (go.kind == GOLANG_NO_RULE)
+			return UINT32_MAX;
+		if (go.kind == GOLANG_END)
+			job->flags |= MSG_ROW_END;
+		(void)!cfi_run(fde, golang_row, &go);
+	} else {
+		(void)!cfi_run(fde, on_limited_row, &limited);
+	}
+	if (job->ndone < ARRAY_SIZE(job->done))
+		job->done[job->ndone++] = (struct done){
+			.start = fde->start,
+			.end = fde->end,
+			.first_row = first,
+			.nrows = job->rows.msg.nrows - first,
+			.all_rows = job->eager,
+		};
+	return job->found;
+}
+
+/* Go code without CFI (linked with -w): what a function's name alone tells. */
+static uint32_t row_by_go_name(struct rows_job *job)
+{
+	struct cfi_state state;
+	enum golang_kind kind;
+	struct symbol symbol;
+	struct bytes name;
+	uint64_t start, end;
+
+	if (!job->elf->is_go || !symtab_find(job->symtab, job->pc, &symbol))
+		return UINT32_MAX;
+	name = symtab_name(symtab_strings(job->symtab, job->elf), symbol.name);
+	kind = golang_kind(name, elffile_at(job->elf, symbol.vaddr));
+	start = symbol.vaddr;
+	end = MIN(symbol.vaddr + symbol.size, job->segment->vaddr + job->segment->file_bytes);
+	if (start < job->segment->vaddr || job->pc >= end)
+		return UINT32_MAX;
+	if (kind == GOLANG_END)
+		return rowset_add_end(&job->rows, offset_of(job, start), offset_of(job, end));
+	if (kind != GOLANG_SWITCH || job->pc < golang_switched_from(start))
+		return UINT32_MAX;
+	golang_switch_state(&state);
+	return rowset_add(&job->rows, offset_of(job, golang_switched_from(start)), offset_of(job, end), 0,
+			  &state, UINT32_MAX);
+}
+
+/*
+ * ld.so's _start has no CFI, and those of older crt1.o neither. Where the entry point has some, or a
+ * symbol says that pc belongs to another function, pc is not in it.
+ */
+static uint32_t row_of_entry(struct rows_job *job)
+{
+	uint64_t entry = job->elf->entry, end;
+	struct symbol symbol;
+	struct fde fde;
+
+	if (!job->elf->entry_is_root || job->pc < entry || job->pc - entry >= ENTRY_LEN ||
+	    entry < job->segment->vaddr)
+		return UINT32_MAX;
+	if ((symtab_find(job->symtab, job->pc, &symbol) && symbol.vaddr > entry) ||
+	    fdes_find(handles_fdes(job->handle), entry, &fde))
+		return UINT32_MAX;
+	end = MIN(entry + ENTRY_LEN, job->segment->vaddr + job->segment->file_bytes);
+	return rowset_add_end(&job->rows, offset_of(job, entry), offset_of(job, end));
+}
+
+/*
+ * A signal handler returns to the first byte of the trampoline, of which the byte before is another
+ * function's; so this looks at the address itself. CFI may be wrong (Go) or missing (musl) there.
+ */
+static uint32_t row_of_sigreturn(struct rows_job *job, uint64_t vaddr)
+{
+	uint64_t end = job->segment->vaddr + job->segment->file_bytes;
+
+	if (!code_is_sigreturn(elffile_at(job->elf, vaddr)))
+		return UINT32_MAX;
+	return rowset_add_sigreturn(&job->rows, offset_of(job, vaddr),
+				    offset_of(job, MIN(vaddr + CODE_SIGRETURN_LEN, end)));
+}
+
+static uint32_t find_row(struct rows_job *job, uint64_t vaddr)
+{
+	bool has_fde;
+	struct fde fde;
+	uint32_t row;
+
+	if (find_done(job, &row))
+		return row;
+	has_fde = fdes_find(handles_fdes(job->handle), job->pc, &fde);
+	if (!has_fde || !fde.cie.is_signal) {
+		row = row_of_sigreturn(job, vaddr);
+		if (row != UINT32_MAX)
+			return row;
+	}
+	if (has_fde)
+		return rows_of_fde(job, &fde);
+	row = row_by_go_name(job);
+	return row != UINT32_MAX ? row : row_of_entry(job);
+}
+
+static bool is_function_start(struct rows_job *job, uint64_t vaddr)
+{
+	struct fde fde;
+
+	return symtab_is_function_start(job->symtab, vaddr) ||
+	       (fdes_find(handles_fdes(job->handle), vaddr, &fde) && fde.start == vaddr);
+}
+
+static struct msg_result answer_address(struct rows_job *job, const struct msg_addr *addr)
+{
+	const struct msg_segment *s = elffile_segment_of_offset(job->elf, addr->offset);
+	bool is_return = addr->flags & MSG_ADDR_RETURN;
+	struct msg_result result = { 0 };
+	uint64_t vaddr;
+	uint32_t row;
+
+	if (!s || !(s->flags & PF_X))
+		return result;
+	vaddr = addr->offset - s->offset + s->vaddr;
+	result.flags = MSG_RES_CODE;
+	if (code_ends_with_call(elffile_before(job->elf, vaddr, CODE_CALL_MAX)))
+		result.flags |= MSG_RES_AFTER_CALL;
+	if (is_function_start(job, vaddr))
+		result.flags |= MSG_RES_FUNCTION_START;
+	job->segment = s;
+	job->pc = is_return && addr->offset > s->offset ? vaddr - 1 : vaddr;
+	row = find_row(job, vaddr);
+	if (row != UINT32_MAX) {
+		result.flags |= MSG_RES_ROW;
+		result.row = row;
+	}
+	return result;
+}
+
+static void encode_rows(const struct msg_rows *m, struct bufw *out)
+{
+	msg_rows_encode(out, m);
+	if (bufw_end(out) < 0)
+		mem_check(NULL);
+}
+
+static enum msg_file_result file_result(int err)
+{
+	return err > 0 ? (enum msg_file_result)err : MSG_FILE_UNREADABLE;
+}
+
+/* Nothing that was read of a file that shrank meanwhile is told. */
+static void rows_of_failed(const struct msg_request *req, enum msg_file_result why, struct bufw *out)
+{
+	CLEANUP(msg_rows_fini) struct msg_rows m = {
+		.id = req->id,
+		.file_id = req->file_id,
+		.result = why,
+		.nresults = req->naddrs,
+	};
+
+	m.results = mem_calloc(req->naddrs, sizeof(*m.results));
+	encode_rows(&m, out);
+}
+
+void answer_rows(struct handles *h, const struct msg_request *req, int fd, struct bufw *out)
+{
+	CLEANUP_FREE struct rows_job *job = mem_calloc(1, sizeof(*job));
+	struct msg_rows *m = &job->rows.msg;
+	int err;
+
+	err = handles_open(h, req->file_id, fd, &job->handle);
+	if (err) {
+		rows_of_failed(req, file_result(err), out);
+		return;
+	}
+	job->elf = job->handle->elf;
+	job->symtab = handles_symtab(h, job->handle);
+	m->id = req->id;
+	m->file_id = req->file_id;
+	m->results = mem_calloc(req->naddrs, sizeof(*m->results));
+	m->nresults = req->naddrs;
+	for (uint32_t i = 0; i < req->naddrs; i++)
+		m->results[i] = answer_address(job, &req->addrs[i]);
+	if (elffile_damaged(job->elf)) {
+		rows_of_failed(req, MSG_FILE_UNREADABLE, out);
+		handles_forget(h, job->handle);
+	} else {
+		encode_rows(m, out);
+		elffile_drop_pages(job->elf);
+	}
+	rowset_fini(&job->rows);
+}
+
+/* ---- names ---- */
+
+struct names_job {
+	const struct elffile *elf;
+	const struct symtab *symtab;
+	struct bytes strings;
+	struct msg_names msg;
+	uint32_t symbol_names[MSG_ADDRS_MAX];	/* of msg.functions */
+};
+
+static uint32_t add_function(struct names_job *job, uint32_t name)
+{
+	struct msg_names *m = &job->msg;
+	struct bytes raw = symtab_name(job->strings, name);
+	struct demangled d;
+
+	for (uint32_t i = 0; i < m->nfunctions; i++)
+		if (job->symbol_names[i] == name)
+			return i;
+	if (!raw.len)
+		return UINT32_MAX;
+	demangle(raw, job->elf->is_go, &d);
+	m->functions[m->nfunctions] = (struct msg_function){
+		.name = mem_check(strdup(d.name)),
+		.system_name = mem_check(strdup(d.system_name)),
+		.file = mem_check(strdup("")),
+	};
+	job->symbol_names[m->nfunctions] = name;
+	return m->nfunctions++;
+}
+
+/* The place for more sources of names: each adds its lines, innermost first, or none. */
+static void add_lines(struct names_job *job, uint64_t pc, struct msg_named *named)
+{
+	struct msg_names *m = &job->msg;
+	struct symbol symbol;
+	uint32_t function;
+
+	named->first_line = m->nlines;
+	if (!symtab_find(job->symtab, pc, &symbol))
+		return;
+	function = add_function(job, symbol.name);
+	if (function == UINT32_MAX)
+		return;
+	m->lines[m->nlines++] = (struct msg_line){ .function = function };
+	named->nlines = 1;
+}
+
+static void name_address(struct names_job *job, const struct msg_addr *addr, struct msg_named *named)
+{
+	const struct msg_segment *s = elffile_segment_of_offset(job->elf, addr->offset);
+	bool is_return = addr->flags & MSG_ADDR_RETURN;
+
+	*named = (struct msg_named){ .vaddr = addr->offset, .segment = UINT32_MAX };
+	if (!s)
+		return;
+	named->vaddr = addr->offset - s->offset + s->vaddr;
+	named->segment = (uint32_t)(s - job->elf->segments);
+	add_lines(job, is_return && addr->offset > s->offset ? named->vaddr - 1 : named->vaddr, named);
+}
+
+static void name_all(struct names_job *job, const struct msg_request *req)
+{
+	struct msg_names *m = &job->msg;
+
+	memcpy(m->build_id, job->elf->build_id, job->elf->build_id_len);
+	m->build_id_len = job->elf->build_id_len;
+	memcpy(m->segments, job->elf->segments, job->elf->nsegments * sizeof(m->segments[0]));
+	m->nsegments = job->elf->nsegments;
+	m->functions = mem_calloc(req->naddrs, sizeof(*m->functions));
+	m->lines = mem_calloc(req->naddrs, sizeof(*m->lines));
+	for (uint32_t i = 0; i < req->naddrs; i++)
+		name_address(job, &req->addrs[i], &m->named[i]);
+}
+
+/* As if the file were unreadable. */
+static void unname_all(struct names_job *job, const struct msg_request *req, enum msg_file_result why)
+{
+	struct msg_names *m = &job->msg;
+
+	msg_names_fini(m);
+	*m = (struct msg_names){ .id = req->id, .file_id = req->file_id, .result = why, .nnamed = req->naddrs };
+	m->named = mem_calloc(req->naddrs, sizeof(*m->named));
+	for (uint32_t i = 0; i < req->naddrs; i++)
+		m->named[i] = (struct msg_named){ .vaddr = req->addrs[i].offset, .segment = UINT32_MAX };
+}
+
+void answer_names(struct handles *h, const struct msg_request *req, int fd, struct bufw *out)
+{
+	CLEANUP_FREE struct names_job *job = mem_calloc(1, sizeof(*job));
+	struct handle *handle;
+	int err;
+
+	unname_all(job, req, MSG_FILE_OK);
+	err = handles_open(h, req->file_id, fd, &handle);
+	if (err) {
+		job->msg.result = file_result(err);
+	} else {
+		job->elf = handle->elf;
+		job->symtab = handles_symtab(h, handle);
+		job->strings = symtab_strings(job->symtab, job->elf);
+		name_all(job, req);
+		if (elffile_damaged(job->elf)) {
+			unname_all(job, req, MSG_FILE_UNREADABLE);
+			handles_forget(h, handle);
+		} else {
+			elffile_drop_pages(job->elf);
+		}
+	}
+	msg_names_encode(out, &job->msg);
+	if (bufw_end(out) < 0)
+		mem_check(NULL);
+	msg_names_fini(&job->msg);
+}

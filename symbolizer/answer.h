@@ -1,0 +1,22 @@
+/*
+ * answer - from a request and a descriptor to the bytes of the answer.
+ *
+ * Whatever the file is, there is an answer. After each request the file's pages leave our resident
+ * set. Addresses without a row get a result without MSG_RES_ROW: no NO_CFI rows are sent.
+ *
+ * May touch: the descriptor (never closes it; -1 is none), the heap.
+ */
+#ifndef SYMBOLIZER_ANSWER_H
+#define SYMBOLIZER_ANSWER_H
+
+#include "symbolizer/handles.h"
+
+enum {
+	ANSWER_FDE_ROWS_MAX = 4096,	/* rows of one function that are sent unasked */
+};
+
+/* Each appends the encoded answer. */
+void answer_rows(struct handles *h, const struct msg_request *req, int fd, struct bufw *out);
+void answer_names(struct handles *h, const struct msg_request *req, int fd, struct bufw *out);
+
+#endif

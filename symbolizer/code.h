@@ -1,0 +1,29 @@
+/*
+ * code - the few things that unwinding asks of x86-64 machine code itself.
+ *
+ * Source: Intel SDM volume 2, chapter 2 (ModRM, SIB) and CALL; Linux arch/x86/include/uapi/asm/
+ * sigcontext.h for the frame that rt_sigreturn(2) takes.
+ */
+#ifndef SYMBOLIZER_CODE_H
+#define SYMBOLIZER_CODE_H
+
+#include "symbolizer/elffile.h"
+
+enum {
+	CODE_CALL_MAX = 7,	/* bytes of a near call from its opcode; prefixes stand before it */
+	CODE_SIGRETURN_LEN = 9,
+};
+
+/* Whether these bytes end with a near call, direct or through a register or memory. */
+bool code_ends_with_call(struct bytes before);
+
+/* Whether these bytes begin with `mov $15, %rax; syscall`, the trampoline that ends a signal handler. */
+bool code_is_sigreturn(struct bytes at);
+
+/* Whether these bytes begin with `push %rbp; mov %rsp, %rbp`. */
+bool code_is_frame_setup(struct bytes at);
+
+/* Length of `mov %rbp, disp(%rsp)` at these bytes, 0 when it is another instruction. */
+size_t code_saves_rbp_at(struct bytes at, int64_t disp);
+
+#endif

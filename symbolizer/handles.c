@@ -1,0 +1,124 @@
+#include "symbolizer/handles.h"
+
+static void close_file(struct handle *handle)
+{
+	fdes_free(handle->fdes);
+	elffile_close(handle->elf);
+	*handle = (struct handle){ 0 };
+}
+
+static void drop_symtab(struct cached_symtab *c)
+{
+	symtab_free(c->symtab);
+	*c = (struct cached_symtab){ 0 };
+}
+
+void handles_fini(struct handles *h)
+{
+	for (size_t i = 0; i < HANDLES_MAX; i++)
+		close_file(&h->open[i]);
+	for (size_t i = 0; i < HANDLES_SYMTABS_MAX; i++)
+		drop_symtab(&h->symtabs[i]);
+}
+
+int handles_open(struct handles *h, uint64_t id, int fd, struct handle **ret)
+{
+	struct handle *handle = &h->open[0];
+	int err;
+
+	for (size_t i = 0; i < HANDLES_MAX; i++) {
+		struct handle *o = &h->open[i];
+
+		if (o->elf && o->id == id) {
+			o->used = ++h->clock;
+			*ret = o;
+			return 0;
+		}
+		if (o->used < handle->used)
+			handle = o;
+	}
+	close_file(handle);
+	if (fd < 0)
+		return MSG_FILE_UNREADABLE;
+	err = elffile_open(&handle->elf, fd);
+	if (err)
+		return err;
+	handle->id = id;
+	handle->used = ++h->clock;
+	*ret = handle;
+	return 0;
+}
+
+struct fdes *handles_fdes(struct handle *handle)
+{
+	if (!handle->fdes)
+		handle->fdes = fdes_new(handle->elf);
+	return handle->fdes;
+}
+
+/* Least recently used first, until the limit holds; `keep` is in use. */
+static void trim_symtabs(struct handles *h, const struct cached_symtab *keep)
+{
+	for (;;) {
+		struct cached_symtab *oldest = NULL;
+		size_t bytes = 0;
+
+		for (size_t i = 0; i < HANDLES_SYMTABS_MAX; i++) {
+			struct cached_symtab *c = &h->symtabs[i];
+
+			if (!c->symtab)
+				continue;
+			bytes += symtab_bytes(c->symtab);
+			if (c != keep && (!oldest || c->used < oldest->used))
+				oldest = c;
+		}
+		if (bytes <= HANDLES_SYMTAB_BYTES_MAX || !oldest)
+			return;
+		drop_symtab(oldest);
+	}
+}
+
+const struct symtab *handles_symtab(struct handles *h, const struct handle *handle)
+{
+	struct cached_symtab *slot = &h->symtabs[0];
+
+	for (size_t i = 0; i < HANDLES_SYMTABS_MAX; i++) {
+		struct cached_symtab *c = &h->symtabs[i];
+
+		if (c->symtab && c->id == handle->id) {
+			c->used = ++h->clock;
+			return c->symtab;
+		}
+		if (c->used < slot->used)
+			slot = c;
+	}
+	drop_symtab(slot);
+	slot->symtab = symtab_new(handle->elf);
+	slot->id = handle->id;
+	slot->used = ++h->clock;
+	trim_symtabs(h, slot);
+	return slot->symtab;
+}
+
+void handles_forget(struct handles *h, struct handle *handle)
+{
+	for (size_t i = 0; i < HANDLES_SYMTABS_MAX; i++)
+		if (h->symtabs[i].symtab && h->symtabs[i].id == handle->id)
+			drop_symtab(&h->symtabs[i]);
+	close_file(handle);
+}
+
+void handles_trim(struct handles *h)
+{
+	for (size_t i = 0; i < HANDLES_MAX; i++)
+		close_file(&h->open[i]);
+	trim_symtabs(h, NULL);
+}
+
+bool handles_any_open(const struct handles *h)
+{
+	for (size_t i = 0; i < HANDLES_MAX; i++)
+		if (h->open[i].elf)
+			return true;
+	return false;
+}

@@ -1,0 +1,50 @@
+/*
+ * handles - the answerer's open files and symbol indexes, by the agent's file id.
+ *
+ * May touch: descriptors that it is given (never closes them), the heap.
+ */
+#ifndef SYMBOLIZER_HANDLES_H
+#define SYMBOLIZER_HANDLES_H
+
+#include "symbolizer/fde.h"
+#include "symbolizer/symtab.h"
+
+enum {
+	HANDLES_MAX = 4,
+	HANDLES_SYMTABS_MAX = 64,
+	HANDLES_SYMTAB_BYTES_MAX = 8 << 20,
+};
+
+struct handle {
+	uint64_t id;
+	uint64_t used;		/* the larger the later */
+	struct elffile *elf;
+	struct fdes *fdes;	/* made on first use: handles_fdes() */
+};
+
+struct cached_symtab {
+	uint64_t id;
+	uint64_t used;
+	struct symtab *symtab;
+};
+
+struct handles {
+	struct handle open[HANDLES_MAX];
+	struct cached_symtab symtabs[HANDLES_SYMTABS_MAX];
+	uint64_t clock;
+};
+
+void handles_fini(struct handles *h);
+
+/* The file of this id: open already, or opened from fd. 0, a positive enum msg_file_result, -errno. */
+MUST_USE int handles_open(struct handles *h, uint64_t id, int fd, struct handle **ret);
+struct fdes *handles_fdes(struct handle *handle);
+/* Valid until the next call for another file. */
+const struct symtab *handles_symtab(struct handles *h, const struct handle *handle);
+/* Closes the file and forgets its index: what was read of it is not to be trusted. */
+void handles_forget(struct handles *h, struct handle *handle);
+/* Closes all files, and drops the indexes used longest ago that are over the limit. */
+void handles_trim(struct handles *h);
+bool handles_any_open(const struct handles *h);
+
+#endif

@@ -1,0 +1,213 @@
+/*
+ * flamed-symbolizer - parses strangers' ELF files for the agent, without any rights; see
+ * symbolizer/msg.h for what it is asked. By hand: flamed-symbolizer --file X --dump rows|symbols.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <malloc.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/ipc.h"
+#include "base/log.h"
+#include "symbolizer/answer.h"
+#include "symbolizer/dump.h"
+#include "symbolizer/sandbox.h"
+
+enum {
+	IDLE_MS = 200,			/* without a request: a batch is over */
+	OUT_KEPT_MAX = 1 << 20,		/* bytes of the answer's buffer that stay allocated */
+};
+
+struct options {
+	const char *file, *dump, *at;
+	enum sandbox_mode sandbox;
+	bool help, version;
+};
+
+static const char usage[] =
+	"usage: flamed-symbolizer --file FILE --dump rows|symbols [--at OFFSET] [--sandbox kill|log]\n"
+	"\n"
+	"Shows what flamed reads from an ELF file: unwind rows or function symbols, all of them or those\n"
+	"for one file offset. Without --file it serves flamed, which starts it.\n"
+	"\n"
+	"  --sandbox log  name forbidden system calls on stderr instead of dying of them\n"
+	"  --help, --version\n";
+
+static int parse_options(int argc, char **argv, struct options *ret)
+{
+	static const struct option longs[] = {
+		{ "file", required_argument, NULL, 'f' },    { "dump", required_argument, NULL, 'd' },
+		{ "at", required_argument, NULL, 'a' },	     { "sandbox", required_argument, NULL, 's' },
+		{ "help", no_argument, NULL, 'h' },	     { "version", no_argument, NULL, 'v' },
+		{ 0 },
+	};
+	struct options o = { .sandbox = SANDBOX_KILL };
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		switch (c) {
+		case 'f': o.file = optarg; break;
+		case 'd': o.dump = optarg; break;
+		case 'a': o.at = optarg; break;
+		case 's':
+			if (strcmp(optarg, "log") != 0 && strcmp(optarg, "kill") != 0)
+				return -EINVAL;
+			o.sandbox = strcmp(optarg, "log") == 0 ? SANDBOX_LOG : SANDBOX_KILL;
+			break;
+		case 'h': o.help = true; break;
+		case 'v': o.version = true; break;
+		default: return -EINVAL;
+		}
+	}
+	if (optind != argc || !o.file != !o.dump || (o.at && !o.file) ||
+	    (o.dump && strcmp(o.dump, "rows") != 0 && strcmp(o.dump, "symbols") != 0))
+		return -EINVAL;
+	*ret = o;
+	return 0;
+}
+
+static int enter_sandbox(enum sandbox_mode mode)
+{
+	int err;
+
+	elffile_guard_init();
+	err = sandbox_enter(mode);
+	if (err)
+		log_error("cannot enter the sandbox error='%s'", strerror(-err));
+	return err;
+}
+
+static int dump_file(const struct options *o)
+{
+	bool rows = strcmp(o->dump, "rows") == 0;
+	CLEANUP_FD int fd = open(o->file, O_RDONLY | O_CLOEXEC);
+	static char buffer[64 * 1024];
+	char *end = NULL;
+	uint64_t at = 0;
+	int err;
+
+	if (fd < 0) {
+		log_error("cannot open file=%s error='%s'", LOG_STR(o->file), strerror(errno));
+		return EXIT_FAILURE;
+	}
+	/* Otherwise stdio asks a terminal about itself, by an ioctl that the sandbox does not have. */
+	setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
+	if (enter_sandbox(o->sandbox) < 0)
+		return EXIT_FAILURE;
+	if (o->at) {
+		at = strtoull(o->at, &end, 0);
+		if (end == o->at || *end) {
+			fputs(usage, stderr);
+			return EXIT_FAILURE;
+		}
+		err = rows ? dump_rows_at(fd, at) : dump_symbols_at(fd, at);
+	} else {
+		err = rows ? dump_rows(fd) : dump_symbols(fd);
+	}
+	if (err) {
+		log_error("cannot read file=%s reason='%s'", LOG_STR(o->file),
+			  err > 0 ? msg_file_result_text((enum msg_file_result)err) : strerror(-err));
+		return EXIT_FAILURE;
+	}
+	return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static int answer(struct handles *h, const struct ipc_msg *msg, struct msg_request *req, struct bufw *out)
+{
+	struct bufr in;
+	int err;
+
+	bufr_init(&in, msg->data, msg->len);
+	err = msg_request_decode(&in, req);
+	if (err)
+		return err;
+	switch (msg->type) {
+	case MSG_ROWS:
+		answer_rows(h, req, msg->fd, out);
+		break;
+	case MSG_NAMES:
+		answer_names(h, req, msg->fd, out);
+		break;
+	default:
+		return -EBADMSG;
+	}
+	return ipc_send(IPC_FD, msg->type, out->data, out->len, -1);
+}
+
+/* Waits for a request; when a batch is over, gives memory and mappings back first. */
+static int wait_for_request(struct handles *h)
+{
+	struct pollfd p = { .fd = IPC_FD, .events = POLLIN };
+	int n;
+
+	do {
+		n = poll(&p, 1, handles_any_open(h) ? IDLE_MS : -1);
+		if (n == 0) {
+			handles_trim(h);
+			malloc_trim(0);
+		}
+	} while (n == 0 || (n < 0 && errno == EINTR));
+	return n < 0 ? -errno : 0;
+}
+
+/* Ends with 0 when the agent has gone. */
+static int serve(void)
+{
+	CLEANUP(handles_fini) struct handles h = { 0 };
+	CLEANUP(ipc_in_fini) struct ipc_in in = { 0 };
+	CLEANUP(bufw_fini) struct bufw out = { 0 };
+	static struct msg_request req;
+	struct ipc_msg msg;
+	int err;
+
+	err = ipc_hello();
+	while (!err) {
+		err = wait_for_request(&h);
+		if (err)
+			break;
+		err = ipc_recv(IPC_FD, &in, &msg);
+		if (err <= 0) {
+			if (err == -EAGAIN || err == -EINTR) {
+				err = 0;
+				continue;
+			}
+			break;
+		}
+		err = answer(&h, &msg, &req, &out);
+		if (msg.fd >= 0)
+			close(msg.fd);
+		if (out.cap > OUT_KEPT_MAX)
+			bufw_fini(&out);
+		bufw_reset(&out);
+	}
+	return err == -EPIPE ? 0 : err;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o;
+	int err;
+
+	log_init("flamed-symbolizer", LOG_INFO);
+	if (parse_options(argc, argv, &o) < 0) {
+		fputs(usage, stderr);
+		return EXIT_FAILURE;
+	}
+	if (o.help || o.version) {
+		printf("%s%s", o.help ? usage : ipc_build_id, o.help ? "" : "\n");
+		return EXIT_SUCCESS;
+	}
+	if (o.file)
+		return dump_file(&o);
+	if (enter_sandbox(o.sandbox) < 0)
+		return EXIT_FAILURE;
+	err = serve();
+	if (err) {
+		log_error("channel to the agent failed error='%s'", strerror(-err));
+		return EXIT_FAILURE;
+	}
+	return EXIT_SUCCESS;
+}

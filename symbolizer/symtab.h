@@ -1,0 +1,46 @@
+/*
+ * symtab - which function symbol covers an address: a sorted index of .symtab, or of .dynsym where
+ * that has no functions, at 12 bytes a symbol. It keeps no name, only where one stands in the
+ * file, so that it can outlive the mapping.
+ *
+ * Of symbols at one address one is kept: a function before a label, one with a size, one that is
+ * not local, the fewer leading underscores, global before weak. A symbol with a size covers its own
+ * bytes and none after; an assembly symbol without one reaches to the next symbol or the end of its
+ * section.
+ *
+ * May touch: the heap. Never: the file after symtab_new(), other than in symtab_strings().
+ */
+#ifndef SYMBOLIZER_SYMTAB_H
+#define SYMBOLIZER_SYMTAB_H
+
+#include "symbolizer/elffile.h"
+
+enum {
+	SYMTAB_SCAN_MAX = 8 << 20,	/* entries of the file's table that are looked at */
+	SYMTAB_FUNCTIONS_MAX = 1 << 20,	/* a file with more has no names: half an index would give wrong ones */
+	SYMTAB_NAME_MAX = 4 * MSG_NAME_MAX,
+};
+
+struct symtab;
+
+struct symbol {
+	uint64_t vaddr, size;
+	uint32_t name;		/* offset in symtab_strings() */
+	bool is_function;
+};
+
+struct symtab *symtab_new(const struct elffile *f); /* empty when the file has none */
+struct symtab *symtab_free(struct symtab *t);
+DEFINE_CLEANUP(struct symtab *, symtab_free);
+
+bool symtab_find(const struct symtab *t, uint64_t vaddr, struct symbol *ret);
+bool symtab_is_function_start(const struct symtab *t, uint64_t vaddr);
+uint32_t symtab_count(const struct symtab *t);
+struct symbol symtab_at(const struct symtab *t, uint32_t i); /* in address order */
+size_t symtab_bytes(const struct symtab *t);
+
+/* The string table of the file that the index was made from, and a name in it: not NUL-terminated. */
+struct bytes symtab_strings(const struct symtab *t, const struct elffile *f);
+struct bytes symtab_name(struct bytes strings, uint32_t name);
+
+#endif

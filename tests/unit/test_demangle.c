@@ -1,0 +1,192 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "symbolizer/demangle.h"
+#include "tests/unit/elf_fixture.h"
+
+static struct demangled *plain(const char *symbol)
+{
+	static struct demangled d;
+
+	demangle((struct bytes){ (const uint8_t *)symbol, strlen(symbol) }, false, &d);
+	return &d;
+}
+
+static void known_names_are_readable(void **state UNUSED)
+{
+	static const char *const cases[][2] = {
+		{ "main", "main" },
+		{ "_ZN3foo3barEi", "foo::bar" },
+		{ "_ZNSt6vectorIiSaIiEE9push_backERKi", "std::vector<int, std::allocator<int> >::push_back" },
+		{ "_Z4sortIiEvPT_", "sort<int>" },
+		{ "_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad" },
+		{ "_RNvCs1234_7mycrate3foo", "mycrate::foo" },
+		{ "_RNvMNtCs4fqI2P2rA04_4core3fmtNtB2_9Formatter3pad", "<core::fmt::Formatter>::pad" },
+		{ "malloc@@GLIBC_2.2.5", "malloc" },
+		{ "_ZN3foo3barEi.part.0", "foo::bar" },
+		{ "_ZN3foo3barEi.isra.0.cold", "foo::bar" },
+		{ "_ZN3foo3barEi.constprop.12", "foo::bar" },
+		{ "work.cold", "work" },
+		{ "work.cold.3", "work" },
+		{ "work.llvm.1234567890", "work" },
+		{ "work.lto_priv.0", "work" },
+		{ "work.part", "work.part" },
+		{ "work.3", "work.3" },
+		{ ".cold", ".cold" },
+		{ "_Z", "_Z" },
+		{ "_ZN", "_ZN" },
+		{ "_R", "_R" },
+		{ "@x", "@x" },
+		{ "", "" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		assert_string_equal(plain(cases[i][0])->name, cases[i][1]);
+}
+
+static void the_system_name_keeps_the_suffix_but_no_version(void **state UNUSED)
+{
+	assert_string_equal(plain("_ZN3foo3barEi.cold")->system_name, "_ZN3foo3barEi.cold");
+	assert_string_equal(plain("read@GLIBC_2.2.5")->system_name, "read");
+}
+
+static void go_names_stay_as_they_are(void **state UNUSED)
+{
+	static const char *const names[] = {
+		"main.main.func1", "_ZN3foo3barEi", "type:.eq.[2]string", "gopkg.in/x@v1.(*T).cold",
+	};
+	struct demangled d;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		demangle((struct bytes){ (const uint8_t *)names[i], strlen(names[i]) }, true, &d);
+		assert_string_equal(d.name, names[i]);
+		assert_string_equal(d.system_name, names[i]);
+	}
+}
+
+/* ---- against c++filt ---- */
+
+struct compare {
+	unsigned int n, nwrong;
+};
+
+static void on_pair(void *arg, char *line)
+{
+	struct compare *c = arg;
+	char *tab = strchr(line, '\t');
+
+	if (!tab)
+		return;
+	*tab = '\0';
+	/* c++filt reads global constructors' and clones' names in its own way. */
+	if (strchr(line, '.') || strncmp(line, "_GLOBAL_", 8) == 0 || strlen(tab + 1) > MSG_NAME_MAX)
+		return;
+	c->n++;
+	if (strcmp(plain(line)->name, tab + 1) != 0 && c->nwrong++ < 5)
+		print_error("%s: got %s want %s\n", line, plain(line)->name, tab + 1);
+}
+
+static void thousands_of_cpp_names_agree_with_cxxfilt(void **state UNUSED)
+{
+	static struct compare c;
+
+	fixture_each_line("t=$(mktemp); nm -D --defined-only /usr/lib/x86_64-linux-gnu/libstdc++.so.6 |"
+			  " sed 's/.* //; s/@.*//' | grep '^_Z' | sort -u >$t;"
+			  " c++filt -p -i <$t | paste $t -; rm $t",
+			  on_pair, &c);
+	print_message("%u names, %u disagreements\n", c.n, c.nwrong);
+	assert_true(c.n > 3000);
+	assert_int_equal(c.nwrong, 0);
+}
+
+/* ---- hostile names ---- */
+
+static bool is_clean(const char *s)
+{
+	size_t left = strlen(s), n;
+
+	if (left > MSG_NAME_MAX)
+		return false;
+	for (; left; s += n, left -= n) {
+		n = msg_utf8_len(s, left);
+		if (!n || (n == 1 && (uint8_t)*s < 0x20) || *s == 0x7f)
+			return false;
+	}
+	return true;
+}
+
+static void a_name_that_doubles_with_every_level_comes_out_raw_and_soon(void **state UNUSED)
+{
+	char symbol[2048] = "_Z1fI";
+	uint64_t start = clock_cpu_ns();
+	size_t len = strlen(symbol);
+
+	/* 1AI i i E, then substitutions of the one before, twice each: 2^60 characters. */
+	len += (size_t)sprintf(symbol + len, "1AIiiE");
+	for (int i = 0; i < 30; i++)
+		len += (size_t)sprintf(symbol + len, "S_IS%c_S%c_E", i < 10 ? '0' + i : 'A' + i - 10,
+				       i < 10 ? '0' + i : 'A' + i - 10);
+	sprintf(symbol + len, "EvT_");
+	assert_string_equal(plain(symbol)->name, symbol);
+	/* The same by back references of Rust. */
+	len = (size_t)sprintf(symbol, "_RINvC1a1b");
+	for (int i = 0; i < 24; i++)
+		len += (size_t)sprintf(symbol + len, "TB8_B8_E");
+	sprintf(symbol + len, "E");
+	assert_true(is_clean(plain(symbol)->name));
+	assert_true(clock_cpu_ns() - start < 100000000);
+}
+
+static void deep_nesting_does_not_end_the_stack(void **state UNUSED)
+{
+	static char symbol[DEMANGLE_SYMBOL_MAX + 1];
+	static const char letters[] = "PRKIJNSLXTFDA";
+
+	for (size_t i = 0; i < ARRAY_SIZE(letters) - 1; i++) {
+		memset(symbol, letters[i], DEMANGLE_SYMBOL_MAX);
+		memcpy(symbol, "_Z1f", 4);
+		assert_true(is_clean(plain(symbol)->name));
+		memcpy(symbol, "_RNv", 4);
+		assert_true(is_clean(plain(symbol)->name));
+	}
+}
+
+static void a_very_long_name_is_cut_at_a_character(void **state UNUSED)
+{
+	static char symbol[3 * MSG_NAME_MAX];
+	size_t len = 0;
+
+	while (len < sizeof(symbol) - 4)
+		len += (size_t)sprintf(symbol + len, "\xe2\x82\xac");
+	assert_true(is_clean(plain(symbol)->name));
+	assert_int_equal(strlen(plain(symbol)->name), MSG_NAME_MAX / 3 * 3);
+	assert_true(is_clean(plain(symbol)->system_name));
+}
+
+static void bytes_that_are_no_text_become_question_marks(void **state UNUSED)
+{
+	assert_string_equal(plain("a\x80\xff\xc3\xa4\x1b[31m\x7f")->name, "a??\xc3\xa4?[31m?");
+	assert_string_equal(plain("a\xc2\x9bz")->name, "a?z"); /* C1: terminals take it for ESC [ */
+	assert_string_equal(plain("\xed\xa0\x80")->name, "???");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(known_names_are_readable),
+		cmocka_unit_test(the_system_name_keeps_the_suffix_but_no_version),
+		cmocka_unit_test(go_names_stay_as_they_are),
+		cmocka_unit_test(thousands_of_cpp_names_agree_with_cxxfilt),
+		cmocka_unit_test(a_name_that_doubles_with_every_level_comes_out_raw_and_soon),
+		cmocka_unit_test(deep_nesting_does_not_end_the_stack),
+		cmocka_unit_test(a_very_long_name_is_cut_at_a_character),
+		cmocka_unit_test(bytes_that_are_no_text_become_question_marks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
