@@ -33,7 +33,7 @@ AGENT_LIB := rights reader reader_open reader_scan reader_box procmaps perfring 
 AGENT := $(AGENT_LIB) main
 BPF := sample
 
-PROGRAMS := flamed-symbolizer flamed-exporter
+PROGRAMS := flamed flamed-symbolizer flamed-exporter
 
 # ---- dependencies: Debian packages, and why (docs/dependencies.md) ---------------------------
 

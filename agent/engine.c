@@ -1,0 +1,489 @@
+#include "agent/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/auxv.h>
+
+#include "agent/kallsyms.h"
+#include "agent/readerclient.h"
+#include "agent/rights.h"
+#include "agent/sampler.h"
+#include "agent/sideband.h"
+#include "agent/symclient.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#define TURN_INTERVAL_NS (100 * NSEC_PER_MSEC)
+#define CPU_CHECK_NS NSEC_PER_SEC
+#define SCAN_WAIT_NS (5 * NSEC_PER_SEC)
+#define SETTLE_WAIT_NS (15 * NSEC_PER_SEC)
+
+/* A question of the pipeline's that we answer ourselves, once its present event is done. */
+struct deferred {
+	struct deferred *next;
+	enum event_type type;	/* EVENT_OPENED or EVENT_KERNEL */
+	uint64_t file_id;
+	bool is_vdso;		/* else: a file that cannot be asked for now */
+	uint32_t naddresses;
+	uint64_t addresses[];
+};
+
+struct engine {
+	struct loop *loop;
+	struct event_log *log;
+	struct pipeline *pipeline;
+	struct sampler *sampler;
+	struct sideband *sideband;
+	struct readerclient *reader;
+	struct symclient *symbolizer;
+	struct kallsyms *kallsyms;
+	struct deferred *deferred, **deferred_end;
+	struct loop_source *sources[5];
+	engine_batch_fn *batch;
+	void *arg;
+	uint64_t cpus_checked_ns;
+	bool sampling;
+	bool rescanning;	/* the pipeline waits for the end of a scan */
+};
+
+/* ---- programs ---- */
+
+static int open_program(const char *dir, const char *name, int *ret)
+{
+	static const char *const places[] = { "", "/../libexec/flamed" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		char path[PATH_MAX * 2];
+
+		snprintf(path, sizeof(path), "%s%s/%s", dir, places[i], name);
+		*ret = open(path, O_PATH | O_CLOEXEC);
+		if (*ret >= 0)
+			return 0;
+	}
+	return -errno;
+}
+
+int engine_programs_open(struct engine_programs *p, char **ret_why)
+{
+	static const char *const names[] = { "flamed-symbolizer", "flamed-exporter" };
+	int *const fds[] = { &p->symbolizer, &p->exporter };
+	char dir[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
+
+	p->self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+	if (n < 0 || p->self < 0)
+		return -errno;
+	dir[n] = 0;
+	*strrchr(dir, '/') = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		int err = open_program(dir, names[i], fds[i]);
+
+		if (!err)
+			continue;
+		if (asprintf(ret_why, "%s is not beside flamed (%s) nor in ../libexec/flamed: "
+				      "install all programs of one build", names[i], dir) < 0)
+			*ret_why = NULL;
+		return err;
+	}
+	return 0;
+}
+
+void engine_programs_close(struct engine_programs *p)
+{
+	closep(&p->self);
+	closep(&p->symbolizer);
+	closep(&p->exporter);
+	*p = (struct engine_programs)ENGINE_PROGRAMS_INIT;
+}
+
+/* ---- events ---- */
+
+static int feed(struct engine *e, const struct event *event)
+{
+	int err = 0;
+
+	if (e->log)
+		err = event_log_write(e->log, event);
+	if (err) {
+		log_error("cannot write the event log: it ends here error='%s'", strerror(-err));
+		e->log = NULL;
+	}
+	return pipeline_event(e->pipeline, event);
+}
+
+/* Source: vdso(7): the kernel maps the same image into every process of this architecture. */
+static int vdso_image(size_t *ret_bytes, const void **ret)
+{
+	const uint8_t *image = (const uint8_t *)getauxval(AT_SYSINFO_EHDR);
+	uint64_t sections;
+	uint16_t entsize, count;
+
+	if (!image)
+		return -ENOENT;
+	/* The section headers stand last (Elf64_Ehdr: e_shoff, e_shentsize, e_shnum). */
+	memcpy(&sections, image + 40, 8);
+	memcpy(&entsize, image + 58, 2);
+	memcpy(&count, image + 60, 2);
+	*ret = image;
+	*ret_bytes = (size_t)sections + (size_t)entsize * count;
+	return 0;
+}
+
+static int answer_open(struct engine *e, uint64_t file_id, bool is_vdso)
+{
+	struct event event = { .type = EVENT_OPENED, .time_ns = clock_mono_ns(),
+			       .opened = { .file_id = file_id, .fd = -1 } };
+	const void *image;
+	size_t bytes;
+
+	if (is_vdso && vdso_image(&bytes, &image) == 0 && ipc_memfd("vdso", image, bytes, &event.opened.fd) == 0) {
+		event.opened.ok = true;
+		event.opened.identity = (struct file_identity){ .size = bytes };
+	}
+	return feed(e, &event);
+}
+
+static int answer_kernel(struct engine *e, const uint64_t *addresses, uint32_t n)
+{
+	CLEANUP_FREE struct event_kernel_symbol *symbols = calloc(n, sizeof(*symbols));
+	struct event event = { .type = EVENT_KERNEL, .time_ns = clock_mono_ns() };
+	int err;
+
+	if (!symbols)
+		return -ENOMEM;
+	err = kallsyms_resolve(e->kallsyms, addresses, n, symbols);
+	if (err)
+		return err;
+	event.kernel = (struct event_kernel){ .nsymbols = n, .symbols = symbols };
+	return feed(e, &event);
+}
+
+static int answer_deferred(struct engine *e)
+{
+	int err = 0;
+
+	while (e->deferred && !err) {
+		struct deferred *d = e->deferred;
+
+		e->deferred = d->next;
+		if (!e->deferred)
+			e->deferred_end = &e->deferred;
+		if (d->type == EVENT_KERNEL)
+			err = answer_kernel(e, d->addresses, d->naddresses);
+		else
+			err = answer_open(e, d->file_id, d->is_vdso);
+		free(d);
+	}
+	return err;
+}
+
+/* Every event takes this way. Answers never come inside a question. */
+static int emit(void *arg, const struct event *event)
+{
+	struct engine *e = arg;
+	int err = feed(e, event);
+
+	return err ? err : answer_deferred(e);
+}
+
+static int defer(struct engine *e, const struct deferred *what, const uint64_t *addresses)
+{
+	struct deferred *d = malloc(sizeof(*d) + what->naddresses * sizeof(*addresses));
+
+	if (!d)
+		return -ENOMEM;
+	*d = *what;
+	if (addresses)
+		memcpy(d->addresses, addresses, d->naddresses * sizeof(*addresses));
+	*e->deferred_end = d;
+	e->deferred_end = &d->next;
+	return 0;
+}
+
+static int ask_open(void *arg, const struct reader_open *r)
+{
+	struct deferred open = { .type = EVENT_OPENED, .file_id = r->file_id,
+				 .is_vdso = strcmp(r->path, "[vdso]") == 0 };
+	struct engine *e = arg;
+	int err = open.is_vdso ? -ENOBUFS : readerclient_open(e->reader, r);
+
+	/* What we answer ourselves is in the log too, so that a replay goes the same way. */
+	return err == -ENOBUFS ? defer(e, &open, NULL) : err;
+}
+
+static int ask_rows(void *arg, const struct msg_request *r, int fd)
+{
+	struct engine *e = arg;
+
+	return symclient_ask(e->symbolizer, MSG_ROWS, r, fd);
+}
+
+static int ask_names(void *arg, const struct msg_request *r, int fd)
+{
+	struct engine *e = arg;
+
+	return symclient_ask(e->symbolizer, MSG_NAMES, r, fd);
+}
+
+static int ask_kernel(void *arg, const uint64_t *addresses, uint32_t n)
+{
+	struct deferred kernel = { .type = EVENT_KERNEL, .naddresses = n };
+
+	return defer(arg, &kernel, addresses);
+}
+
+static int ask_rescan(void *arg)
+{
+	struct engine *e = arg;
+
+	e->rescanning = true;
+	return readerclient_scan(e->reader);
+}
+
+static int take_batch(void *arg, const struct export_batch *b)
+{
+	struct engine *e = arg;
+
+	return e->batch(e->arg, b);
+}
+
+static const struct pipeline_ops ops = {
+	.open = ask_open, .rows = ask_rows, .names = ask_names, .kernel = ask_kernel, .rescan = ask_rescan,
+	.batch = take_batch,
+};
+
+/* ---- turns ---- */
+
+static int take_record(void *arg, const struct abi_record *r, size_t len)
+{
+	struct event event = { .type = EVENT_SAMPLE, .sample = { .record = r, .len = len } };
+
+	return emit(arg, &event);
+}
+
+static int tell_scan_end(struct engine *e)
+{
+	struct event event = { .type = EVENT_PROCESS, .time_ns = clock_mono_ns(),
+			       .process = { .comm = "", .executable = "" } };
+
+	e->rescanning = false;
+	return emit(e, &event);
+}
+
+static int turn(struct engine *e)
+{
+	struct event event = { .type = EVENT_TURN, .time_ns = clock_mono_ns() };
+	int err;
+
+	if (e->rescanning && !readerclient_scanning(e->reader) && (err = tell_scan_end(e)))
+		return err;
+
+	if ((err = sideband_drain(e->sideband)) || (err = sampler_dispatch(e->sampler)) ||
+	    (err = emit(e, &event)))
+		return err;
+	if (event.time_ns - e->cpus_checked_ns < CPU_CHECK_NS || !e->sampling)
+		return 0;
+	e->cpus_checked_ns = event.time_ns;
+	err = sideband_check_cpus(e->sideband);
+	return err ? err : sampler_check_cpus(e->sampler);
+}
+
+static int on_readable(void *arg, unsigned int events UNUSED)
+{
+	return turn(arg);
+}
+
+static int on_timer(void *arg)
+{
+	return turn(arg);
+}
+
+static int watch(struct engine *e)
+{
+	int exec_fd = sideband_exec_fd(e->sideband);
+	int err;
+
+	if ((err = loop_add(e->loop, &e->sources[0], sideband_fd(e->sideband), LOOP_IN, on_readable, e)) ||
+	    (err = loop_add(e->loop, &e->sources[1], sampler_fd(e->sampler), LOOP_IN, on_readable, e)) ||
+	    (err = loop_add_timer(e->loop, &e->sources[2], TURN_INTERVAL_NS, on_timer, e)))
+		return err;
+	return exec_fd < 0 ? 0 : loop_add(e->loop, &e->sources[3], exec_fd, LOOP_IN, on_readable, e);
+}
+
+/* ---- life ---- */
+
+static int new_modules(struct engine *e, const struct engine_conf *conf, const char **ret_why)
+{
+	struct sampler_conf sampler = { .hz = conf->hz, .stack_max_bytes = conf->stack_max_bytes,
+					.cpus = conf->cpus };
+	struct sideband_conf sideband = { .wake_on_exec = true };
+	struct readerclient_conf reader = {
+		.program = { .name = "flamed-reader", .arg = "reader", .exe_fd = conf->programs->self,
+			     .caps = rights_reader_start_caps() & ~conf->missing_caps },
+	};
+	struct ipc_program symbolizer = { .name = "flamed-symbolizer", .exe_fd = conf->programs->symbolizer };
+	struct pipeline_conf pipeline = { .ops = &ops, .arg = e,
+					  .aggregate_max_bytes = conf->aggregate_max_bytes };
+	int err;
+
+	if ((err = sampler_new(&e->sampler, &sampler, take_record, e, ret_why)) ||
+	    (err = sideband_new(&e->sideband, &sideband, emit, e, ret_why)) ||
+	    (err = pipeline_new(&e->pipeline, &pipeline)) || (err = kallsyms_new(&e->kallsyms)))
+		return err;
+	*ret_why = "cannot start flamed-reader";
+	err = readerclient_new(&e->reader, e->loop, &reader, emit, e);
+	if (err)
+		return err;
+	*ret_why = "cannot start flamed-symbolizer";
+	err = symclient_new(&e->symbolizer, e->loop, &symbolizer, emit, e);
+	if (!err)
+		*ret_why = NULL;
+	return err;
+}
+
+int engine_new(struct engine **ret, struct loop *loop, const struct engine_conf *conf, const char **ret_why)
+{
+	CLEANUP(engine_freep) struct engine *e = calloc(1, sizeof(*e));
+	struct event event = { .type = EVENT_START };
+	int err;
+
+	*ret_why = NULL;
+	if (!e)
+		return -ENOMEM;
+	e->loop = loop;
+	e->log = conf->log;
+	e->batch = conf->batch;
+	e->arg = conf->arg;
+	e->deferred_end = &e->deferred;
+	err = new_modules(e, conf, ret_why);
+	if (err)
+		return err;
+	event.time_ns = clock_mono_ns();
+	event.start = *conf->start;
+	event.start.wall_ns = clock_wall_ns();
+	event.start.hz = conf->hz;
+	event.start.ncpus = sampler_ncpus(e->sampler);
+	if ((err = emit(e, &event)) || (err = watch(e)))
+		return err;
+	*ret = TAKE(e);
+	return 0;
+}
+
+struct engine *engine_free(struct engine *e)
+{
+	if (!e)
+		return NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(e->sources); i++)
+		loop_del(e->sources[i]);
+	symclient_free(e->symbolizer);
+	readerclient_free(e->reader);
+	sideband_free(e->sideband);
+	sampler_free(e->sampler);
+	pipeline_free(e->pipeline);
+	kallsyms_free(e->kallsyms);
+	for (struct deferred *next; e->deferred; e->deferred = next) {
+		next = e->deferred->next;
+		free(e->deferred);
+	}
+	free(e);
+	return NULL;
+}
+
+/* Runs the loop until done(e), at most wait_ns. LOOP_STOP: something else in the loop wants an end. */
+static int run_until(struct engine *e, bool (*done)(const struct engine *e), uint64_t wait_ns)
+{
+	uint64_t end_ns = clock_mono_ns() + wait_ns;
+
+	while (!done(e)) {
+		uint64_t now = clock_mono_ns();
+		int r;
+
+		if (now >= end_ns)
+			return 0;
+		r = loop_once(e->loop, MIN(end_ns - now, TURN_INTERVAL_NS));
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+static bool scanned(const struct engine *e)
+{
+	return !readerclient_scanning(e->reader);
+}
+
+/* Files that running processes map are opened before the first sample, or the first stacks would wait. */
+static bool opened(const struct engine *e)
+{
+	return readerclient_pending(e->reader) == 0;
+}
+
+int engine_start(struct engine *e, const char **ret_why)
+{
+	int err;
+
+	*ret_why = NULL;
+	if ((err = readerclient_scan(e->reader)) || (err = run_until(e, scanned, SCAN_WAIT_NS)) ||
+	    (err = run_until(e, opened, SCAN_WAIT_NS)))
+		return err;
+	err = sampler_start(e->sampler, ret_why);
+	e->sampling = !err;
+	return err;
+}
+
+static bool idle(const struct engine *e)
+{
+	return pipeline_idle(e->pipeline);
+}
+
+int engine_stop(struct engine *e)
+{
+	int err;
+
+	sampler_stop(e->sampler);
+	e->sampling = false;
+	/* Samples of the last millisecond wait for their turn (pipeline.c). */
+	for (int i = 0; i < 2; i++) {
+		usleep(2000);
+		err = turn(e);
+		if (err)
+			return err;
+	}
+	do {
+		err = run_until(e, idle, SETTLE_WAIT_NS);
+	} while (err == LOOP_STOP); /* that is what we are about */
+	return err;
+}
+
+int engine_end_window(struct engine *e, uint64_t wall_start_ns, uint64_t duration_ns, bool last)
+{
+	struct event event = { .type = EVENT_WINDOW, .time_ns = clock_mono_ns() };
+
+	event.window = (struct event_window){ .wall_start_ns = wall_start_ns, .duration_ns = duration_ns,
+					      .last = last };
+	return emit(e, &event);
+}
+
+int engine_update_counters(struct engine *e)
+{
+	uint64_t values[ABI_CNT_COUNT];
+	struct event event = { .type = EVENT_COUNTERS, .time_ns = clock_mono_ns(),
+			       .counters = { .n = ABI_CNT_COUNT, .values = values } };
+	int err = sampler_counters(e->sampler, values);
+
+	return err ? err : emit(e, &event);
+}
+
+const struct pipeline_stats *engine_stats(const struct engine *e)
+{
+	return pipeline_stats(e->pipeline);
+}
+
+struct engine_restarts engine_restarts(const struct engine *e)
+{
+	return (struct engine_restarts){ .symbolizer = symclient_restarts(e->symbolizer),
+					 .reader = readerclient_restarts(e->reader) };
+}

@@ -1,0 +1,64 @@
+/*
+ * engine - the pipeline with everything live around it: sampler, side-band, reader, symbolizer.
+ *
+ * One turn every 100 ms, or when a ring is a quarter full, or when something calls exec: read the
+ * clock, drain the side-band, then the samples, then tell the pipeline that they are due. Every
+ * event goes to the log first, where there is one, so a replay sees what the pipeline saw.
+ *
+ * May touch: its modules. Never: policy of a command; labels, output.
+ */
+#ifndef AGENT_ENGINE_H
+#define AGENT_ENGINE_H
+
+#include "agent/pipeline.h"
+#include "base/ipc.h"
+#include "base/loop.h"
+
+/* Descriptors of the programs that the engine starts and restarts; opened before rights are dropped. */
+struct engine_programs {
+	int self, symbolizer, exporter;
+};
+#define ENGINE_PROGRAMS_INIT { .self = -1, .symbolizer = -1, .exporter = -1 }
+/* Beside the running program, or in ../libexec/flamed. *ret_why names what is missing (heap). */
+MUST_USE int engine_programs_open(struct engine_programs *p, char **ret_why);
+void engine_programs_close(struct engine_programs *p);
+
+typedef int engine_batch_fn(void *arg, const struct export_batch *b);
+
+struct engine_conf {
+	uint32_t hz;
+	uint32_t stack_max_bytes;
+	const char *cpus;
+	size_t aggregate_max_bytes;
+	const struct engine_programs *programs;
+	uint64_t missing_caps;		/* that rights_leave_root() did not find */
+	struct event_log *log;		/* borrowed, may be NULL */
+	const struct event_start *start;	/* targets; the rest is filled in */
+	engine_batch_fn *batch;
+	void *arg;
+};
+
+struct engine;
+
+/* *ret_why: one line what is missing and what to do, where the code alone does not say it. */
+MUST_USE int engine_new(struct engine **ret, struct loop *loop, const struct engine_conf *conf,
+			const char **ret_why);
+struct engine *engine_free(struct engine *e);
+DEFINE_CLEANUP(struct engine *, engine_free);
+
+/* Learns the processes that run (bounded wait), then samples. LOOP_STOP: called off by the loop. */
+MUST_USE int engine_start(struct engine *e, const char **ret_why);
+/* Stops sampling, and works off every sample taken (bounded wait for rows). */
+MUST_USE int engine_stop(struct engine *e);
+/* Ends the window; its batch comes through the callback when it is named. */
+MUST_USE int engine_end_window(struct engine *e, uint64_t wall_start_ns, uint64_t duration_ns, bool last);
+/* Reads the counters of BPF into the pipeline's stats. */
+MUST_USE int engine_update_counters(struct engine *e);
+
+const struct pipeline_stats *engine_stats(const struct engine *e);
+struct engine_restarts {
+	uint64_t symbolizer, reader;
+};
+struct engine_restarts engine_restarts(const struct engine *e);
+
+#endif

@@ -1,0 +1,368 @@
+#include "agent/kallsyms.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+enum { KNOWN_MAX = 65536, NAME_BYTES = 512, MODULES_MAX = 4096 };
+
+/* Source: CONFIG_PHYSICAL_ALIGN; the image moves by multiples of it. */
+#define LAYOUT_ALIGN (2ull << 20)
+/* BPF programs and trampolines have no other bound than the next symbol. */
+#define LOOSE_MAX_BYTES (64ull << 10)
+
+struct known {
+	uint64_t address, relative;
+	char *name;	/* "" unknown */
+	char *module;
+};
+
+struct module {
+	uint64_t start, end;
+	char name[64];
+};
+
+/* What one reading of the files has found for the addresses that are new. */
+struct search {
+	const uint64_t *addresses;	/* sorted */
+	uint32_t n;
+	struct candidate {
+		uint64_t symbol;
+		char *name, *module;	/* one allocation, of `room` bytes */
+		size_t room;
+	} *best;
+	struct module *modules;
+	uint32_t nmodules;
+	uint64_t text, stext, etext;
+	uint64_t nsymbols;		/* with an address */
+};
+
+struct kallsyms {
+	struct known *known;	/* sorted by address */
+	uint32_t nknown;
+	bool warned;
+};
+
+int kallsyms_new(struct kallsyms **ret)
+{
+	struct kallsyms *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return -ENOMEM;
+	*ret = k;
+	return 0;
+}
+
+static void forget(struct kallsyms *k)
+{
+	for (uint32_t i = 0; i < k->nknown; i++) {
+		free(k->known[i].name);
+		free(k->known[i].module);
+	}
+	free(TAKE(k->known));
+	k->nknown = 0;
+}
+
+struct kallsyms *kallsyms_free(struct kallsyms *k)
+{
+	if (!k)
+		return NULL;
+	forget(k);
+	free(k);
+	return NULL;
+}
+
+static void search_fini(struct search *s)
+{
+	for (uint32_t i = 0; s->best && i < s->n; i++)
+		free(s->best[i].name);
+	free(s->best);
+	free(s->modules);
+}
+
+static uint32_t first_at_or_after(const struct search *s, uint64_t address)
+{
+	uint32_t lo = 0, hi = s->n;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (s->addresses[mid] < address)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* Called for most symbols below an address, one after the other: memory is used again. */
+static int set_candidate(struct candidate *c, uint64_t symbol, const char *name, const char *module)
+{
+	size_t name_bytes = strlen(name) + 1, module_bytes = strlen(module) + 1;
+
+	if (name_bytes + module_bytes > c->room) {
+		size_t room = MAX(name_bytes + module_bytes, (size_t)64);
+
+		free(c->name);
+		c->room = 0;
+		c->name = malloc(room);
+		if (!c->name)
+			return -ENOMEM;
+		c->room = room;
+	}
+	memcpy(c->name, name, name_bytes);
+	c->module = memcpy(c->name + name_bytes, module, module_bytes);
+	c->symbol = symbol;
+	return 0;
+}
+
+static int take_symbol(struct search *s, uint64_t address, char type, const char *name, const char *module)
+{
+	uint32_t i;
+
+	if (!address)
+		return 0;
+	s->nsymbols++;
+	if (!module[0]) {
+		if (strcmp(name, "_text") == 0)
+			s->text = address;
+		else if (strcmp(name, "_stext") == 0)
+			s->stext = address;
+		else if (strcmp(name, "_etext") == 0)
+			s->etext = address;
+	}
+	if (!strchr("tTwWi", type))
+		return 0;
+	i = first_at_or_after(s, address);
+	if (i == s->n || s->best[i].symbol >= address)
+		return 0;
+	return set_candidate(&s->best[i], address, name, module);
+}
+
+/* "ffffffff81000000 T _text", and behind it a tab and "[module]". sscanf(3) would cost five times as much. */
+static int take_line(struct search *s, char *line)
+{
+	const char *module = "";
+	char *name, *text, *p;
+	uint64_t address = strtoull(line, &p, 16);
+	char type;
+
+	if (p == line || p[0] != ' ' || !p[1] || p[2] != ' ')
+		return 0;
+	type = p[1];
+	name = p + 3;
+	p = name + strcspn(name, " \t\n");
+	if (*p && *p != '\n' && p[1] == '[') {
+		text = p + 2;
+		text[strcspn(text, "]\n")] = 0;
+		module = text;
+	}
+	*p = 0;
+	return *name ? take_symbol(s, address, type, name, module) : 0;
+}
+
+static int read_symbols(struct search *s)
+{
+	FILE *f = fopen("/proc/kallsyms", "re");
+	char line[NAME_BYTES + 128];
+	int err = 0;
+
+	if (!f)
+		return 0; /* no names; said by the caller */
+	while (!err && fgets(line, sizeof(line), f))
+		err = take_line(s, line);
+	fclose(f);
+	return err;
+}
+
+static int read_modules(struct search *s)
+{
+	FILE *f = fopen("/proc/modules", "re");
+	char line[4096];
+	uint32_t cap = 0;
+
+	if (!f)
+		return 0;
+	while (s->nmodules < MODULES_MAX && fgets(line, sizeof(line), f)) {
+		unsigned long long size, start;
+		struct module m = { 0 };
+
+		if (sscanf(line, "%63s %llu %*s %*s %*s %llx", m.name, &size, &start) != 3 || !start)
+			continue;
+		m.start = start;
+		m.end = start + size;
+		if (s->nmodules == cap) {
+			struct module *bigger;
+
+			cap = cap ? cap * 2 : 64;
+			bigger = reallocarray(s->modules, cap, sizeof(*bigger));
+			if (!bigger) {
+				fclose(f);
+				return -ENOMEM;
+			}
+			s->modules = bigger;
+		}
+		s->modules[s->nmodules++] = m;
+	}
+	fclose(f);
+	return 0;
+}
+
+/*
+ * The one that begins last: since Linux 6.4 the size counts all memory of a module, while only its text
+ * is where it begins, so that ranges overlap.
+ */
+static const struct module *module_of(const struct search *s, uint64_t address)
+{
+	const struct module *best = NULL;
+
+	for (uint32_t i = 0; i < s->nmodules; i++) {
+		const struct module *m = &s->modules[i];
+
+		if (address >= m->start && address < m->end && (!best || m->start > best->start))
+			best = m;
+	}
+	return best;
+}
+
+static char *bracketed(const char *name)
+{
+	char *text;
+
+	return asprintf(&text, "[%s]", name) < 0 ? NULL : text;
+}
+
+/* Decides what an address belongs to, and whether the nearest symbol below it is in there too. */
+static int conclude(const struct search *s, uint64_t address, const struct candidate *near, struct known *ret)
+{
+	const struct module *m = module_of(s, address);
+	const char *region = "kernel", *name = "";
+	uint64_t base = s->text ? s->text : address & ~(LAYOUT_ALIGN - 1);
+
+	if (m) {
+		region = m->name;
+		base = m->start;
+		if (near && near->symbol >= m->start && strcmp(near->module, m->name) == 0)
+			name = near->name;
+	} else if (s->stext && address >= s->stext && address < s->etext) {
+		if (near && !near->module[0])
+			name = near->name;
+	} else if (near && near->module[0] && address - near->symbol < LOOSE_MAX_BYTES &&
+		   !module_of(s, near->symbol)) {
+		/* A kind of code that the kernel names as a module of its own: [bpf], [__builtin__ftrace]. */
+		region = near->module;
+		base = near->symbol;
+		name = near->name;
+	} else if (s->text) {
+		base = address & ~(LAYOUT_ALIGN - 1);
+	}
+	*ret = (struct known){ .address = address, .relative = address - base };
+	ret->name = strdup(name);
+	ret->module = bracketed(region);
+	return ret->name && ret->module ? 0 : -ENOMEM;
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct known *x = a, *y = b;
+
+	return x->address < y->address ? -1 : x->address > y->address;
+}
+
+static int add_known(struct kallsyms *k, struct search *s)
+{
+	struct known *bigger = reallocarray(k->known, k->nknown + s->n, sizeof(*bigger));
+	const struct candidate *near = NULL;
+
+	if (!bigger)
+		return -ENOMEM;
+	k->known = bigger;
+	for (uint32_t i = 0; i < s->n; i++) {
+		int err;
+
+		if (s->best[i].symbol)
+			near = &s->best[i];
+		err = conclude(s, s->addresses[i], near, &k->known[k->nknown]);
+		k->nknown++;
+		if (err) {
+			forget(k); /* it holds one that is half made, and is not sorted */
+			return err;
+		}
+	}
+	qsort(k->known, k->nknown, sizeof(*k->known), by_address);
+	return 0;
+}
+
+static int learn(struct kallsyms *k, const uint64_t *addresses, uint32_t n)
+{
+	CLEANUP(search_fini) struct search s = { .addresses = addresses, .n = n };
+	int err;
+
+	if (k->nknown + n > KNOWN_MAX)
+		forget(k);
+	s.best = calloc(n, sizeof(*s.best));
+	if (!s.best)
+		return -ENOMEM;
+	if ((err = read_modules(&s)) || (err = read_symbols(&s)))
+		return err;
+	if (!s.nsymbols && !k->warned) {
+		k->warned = true;
+		log_warning("kernel symbols are hidden: kernel frames have no names; "
+			    "needs kernel.kptr_restrict below 2 and CAP_SYSLOG");
+	}
+	return add_known(k, &s);
+}
+
+static int u64_order(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+static const struct known *find(const struct kallsyms *k, uint64_t address)
+{
+	struct known key = { .address = address };
+
+	return k->nknown ? bsearch(&key, k->known, k->nknown, sizeof(*k->known), by_address) : NULL;
+}
+
+int kallsyms_resolve(struct kallsyms *k, const uint64_t *addresses, uint32_t n, struct event_kernel_symbol *ret)
+{
+	CLEANUP_FREE uint64_t *unknown = calloc(n + 1, sizeof(*unknown));
+	uint32_t nunknown = 0, kept = 0;
+
+	if (!unknown)
+		return -ENOMEM;
+	/* Answers are borrowed from what is known, so it must not be forgotten between two addresses. */
+	if (k->nknown + n > KNOWN_MAX)
+		forget(k);
+	for (uint32_t i = 0; i < n; i++) {
+		if (!find(k, addresses[i]))
+			unknown[nunknown++] = addresses[i];
+	}
+	qsort(unknown, nunknown, sizeof(*unknown), u64_order);
+	for (uint32_t i = 0; i < nunknown; i++) {
+		if (!kept || unknown[kept - 1] != unknown[i])
+			unknown[kept++] = unknown[i];
+	}
+	if (kept) {
+		int err = learn(k, unknown, kept);
+
+		if (err)
+			return err;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		const struct known *f = find(k, addresses[i]);
+
+		ret[i] = (struct event_kernel_symbol){ .address = addresses[i], .name = "", .module = "[kernel]" };
+		if (f) {
+			ret[i].relative = f->relative;
+			ret[i].name = f->name;
+			ret[i].module = f->module;
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,26 @@
+/*
+ * kallsyms - names of kernel addresses.
+ *
+ * Reads /proc/kallsyms once for all addresses of a window that it has not met before, and keeps the
+ * answers; a whole table is never in memory. Where the kernel hides its addresses (kptr_restrict,
+ * no CAP_SYSLOG) there are no names: [kernel]+0x offset within 2 MiB, the alignment that address
+ * layout randomisation keeps, and one warning.
+ *
+ * May touch: /proc/kallsyms, /proc/modules (the kernel wrote them). Never: let a run-time address out.
+ */
+#ifndef AGENT_KALLSYMS_H
+#define AGENT_KALLSYMS_H
+
+#include "agent/event.h"
+
+struct kallsyms;
+
+MUST_USE int kallsyms_new(struct kallsyms **ret);
+struct kallsyms *kallsyms_free(struct kallsyms *k);
+DEFINE_CLEANUP(struct kallsyms *, kallsyms_free);
+
+/* Fills ret[n]; texts are valid until the next call. */
+MUST_USE int kallsyms_resolve(struct kallsyms *k, const uint64_t *addresses, uint32_t n,
+			      struct event_kernel_symbol *ret);
+
+#endif

@@ -1,0 +1,248 @@
+#include "agent/reader.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "agent/reader_box.h"
+#include "agent/reader_open.h"
+#include "agent/reader_scan.h"
+#include "agent/rights.h"
+#include "base/ipc.h"
+#include "base/log.h"
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static bool take_bool(struct bufr *in)
+{
+	uint8_t v = bufr_u8(in);
+
+	if (v > 1)
+		bufr_fail(in);
+	return v == 1;
+}
+
+void reader_scan_encode(struct bufw *w, const struct reader_scan *s)
+{
+	bufw_u32(w, s->after_pid);
+	bufw_u8(w, s->careful);
+}
+
+int reader_scan_decode(struct bufr *in, struct reader_scan *ret)
+{
+	struct reader_scan s;
+	int err;
+
+	s.after_pid = bufr_u32(in);
+	s.careful = take_bool(in);
+	err = bufr_end(in);
+	if (err)
+		return err;
+	*ret = s;
+	return 0;
+}
+
+void reader_open_encode(struct bufw *w, const struct reader_open *r)
+{
+	bufw_u64(w, r->file_id);
+	bufw_u64(w, r->start);
+	bufw_u64(w, r->end);
+	bufw_u64(w, r->offset);
+	bufw_u32(w, r->key.dev_major);
+	bufw_u32(w, r->key.dev_minor);
+	bufw_u64(w, r->key.inode);
+	bufw_u64(w, r->key.generation);
+	bufw_u8(w, r->key.generation_known);
+	bufw_u32(w, r->npids);
+	for (uint32_t i = 0; i < r->npids && i < READER_PIDS_MAX; i++)
+		bufw_u32(w, r->pids[i]);
+	bufw_str(w, r->path);
+}
+
+int reader_open_decode(struct bufr *in, struct reader_open *ret)
+{
+	CLEANUP_FREE char *path = NULL;
+	struct reader_open r = {};
+	int err;
+
+	r.file_id = bufr_u64(in);
+	r.start = bufr_u64(in);
+	r.end = bufr_u64(in);
+	r.offset = bufr_u64(in);
+	r.key.dev_major = bufr_u32(in);
+	r.key.dev_minor = bufr_u32(in);
+	r.key.inode = bufr_u64(in);
+	r.key.generation = bufr_u64(in);
+	r.key.generation_known = take_bool(in);
+	r.npids = bufr_count(in, READER_PIDS_MAX, sizeof(uint32_t));
+	for (uint32_t i = 0; i < r.npids; i++)
+		r.pids[i] = bufr_u32(in);
+	path = bufr_strdup(in, EVENT_PATH_MAX);
+	err = bufr_end(in);
+	if (err)
+		return err;
+	r.path = TAKE(path);
+	*ret = r;
+	return 0;
+}
+
+void reader_opened_encode(struct bufw *w, const struct reader_opened *r)
+{
+	bufw_u64(w, r->file_id);
+	bufw_u32(w, (uint32_t)r->error);
+	bufw_u64(w, r->identity.dev);
+	bufw_u64(w, r->identity.inode);
+	bufw_u64(w, r->identity.ctime_ns);
+	bufw_u64(w, r->identity.size);
+}
+
+int reader_opened_decode(struct bufr *in, struct reader_opened *ret)
+{
+	struct reader_opened r;
+	uint32_t error;
+	int err;
+
+	r.file_id = bufr_u64(in);
+	error = bufr_u32(in);
+	r.identity.dev = bufr_u64(in);
+	r.identity.inode = bufr_u64(in);
+	r.identity.ctime_ns = bufr_u64(in);
+	r.identity.size = bufr_u64(in);
+	if (error > 4095) /* MAX_ERRNO */
+		bufr_fail(in);
+	err = bufr_end(in);
+	if (err)
+		return err;
+	r.error = (int)error;
+	*ret = r;
+	return 0;
+}
+
+/* ---- serving --------------------------------------------------------------------------------- */
+
+struct reader {
+	struct reader_open_proof proof;
+	struct ipc_in in;
+	struct bufw out;
+};
+
+static int reply(struct reader *r, uint32_t type, int fd)
+{
+	int err = bufw_end(&r->out);
+
+	while (!err) {
+		struct pollfd p = { .fd = IPC_FD, .events = POLLOUT };
+
+		err = ipc_send(IPC_FD, type, r->out.data, r->out.len, fd);
+		if (err != -EAGAIN)
+			break;
+		/* The socket may be writable and yet refuse: too many descriptors are in flight. */
+		(void)poll(&p, 1, 100);
+		(void)poll(NULL, 0, 1);
+		err = 0;
+	}
+	return err;
+}
+
+static int tell_process(void *arg, const struct event_process *p)
+{
+	struct reader *r = arg;
+
+	bufw_reset(&r->out);
+	event_process_encode(&r->out, p);
+	return reply(r, READER_PROCESS, -1);
+}
+
+static int serve_scan(struct reader *r, struct bufr *in)
+{
+	struct reader_scan s;
+	int err = reader_scan_decode(in, &s);
+
+	if (!err)
+		err = reader_scan_run(&s, tell_process, r);
+	if (err)
+		return err;
+	bufw_reset(&r->out);
+	return reply(r, READER_SCANNED, -1);
+}
+
+static int serve_open(struct reader *r, struct bufr *in)
+{
+	CLEANUP_FD int fd = -1;
+	struct reader_opened opened = {};
+	struct reader_open open;
+	int err = reader_open_decode(in, &open);
+
+	if (err)
+		return err;
+	opened.file_id = open.file_id;
+	opened.error = -reader_open_file(&r->proof, &open, &opened.identity, &fd);
+	free((void *)(uintptr_t)open.path);
+	bufw_reset(&r->out);
+	reader_opened_encode(&r->out, &opened);
+	return reply(r, READER_OPENED, fd);
+}
+
+static int serve(struct reader *r)
+{
+	for (;;) {
+		struct pollfd p = { .fd = IPC_FD, .events = POLLIN };
+		CLEANUP_FD int unasked = -1;
+		struct ipc_msg msg;
+		struct bufr in;
+		int err = ipc_recv(IPC_FD, &r->in, &msg);
+
+		if (err == -EAGAIN) {
+			(void)poll(&p, 1, -1);
+			continue;
+		}
+		if (err <= 0)
+			return err;
+		unasked = msg.fd;
+		bufr_init(&in, msg.data, msg.len);
+		if (msg.type == READER_SCAN)
+			err = serve_scan(r, &in);
+		else if (msg.type == READER_OPEN)
+			err = serve_open(r, &in);
+		else
+			err = -EBADMSG;
+		if (err)
+			return err;
+	}
+}
+
+/* Everything it will need is open when its rights shrink to the three that it serves with. */
+static int start(struct reader *r)
+{
+	int err = ipc_hello();
+
+	if (err)
+		return err;
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+		return -errno;
+	err = reader_open_init(&r->proof);
+	if (err)
+		log_warning("files that are gone cannot be found again by path: perf_event_open: %s",
+			    strerror(-err));
+	err = rights_drop(CAP_PERFMON);
+	return err ? err : reader_box_enter();
+}
+
+int reader_main(void)
+{
+	struct reader r = { .proof = { .ring = PERFRING_INIT } };
+	int err;
+
+	log_init("flamed-reader", LOG_INFO);
+	err = start(&r);
+	if (!err)
+		err = serve(&r);
+	if (err && err != -EPIPE)
+		log_error("reader ends error='%s'", strerror(-err));
+	reader_open_fini(&r.proof);
+	ipc_in_fini(&r.in);
+	bufw_fini(&r.out);
+	return err && err != -EPIPE ? EXIT_FAILURE : EXIT_SUCCESS;
+}

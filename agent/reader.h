@@ -1,0 +1,78 @@
+/*
+ * reader - the process that may touch what belongs to strangers, and may block on it.
+ *
+ * It runs as `flamed` with argv[1] "reader", keeps SYS_PTRACE, DAC_READ_SEARCH and CHECKPOINT_RESTORE
+ * (and PERFMON until its own mmap event is open), opens and reads, and never parses what a stranger
+ * wrote: /proc/PID/maps is the kernel's text. Requests are answered in order; deadlines are the
+ * client's (readerclient.h).
+ *
+ * A file on a FUSE file system is handed over as a copy in a sealed memfd: closing the original can
+ * hang its holder for ever, and no other process of ours may hang.
+ *
+ * May touch: /proc, files of every process. Never: the network, what is in a file.
+ */
+#ifndef AGENT_READER_H
+#define AGENT_READER_H
+
+#include "agent/event.h"
+
+enum reader_type {
+	READER_SCAN = 1,	/* -> PROCESS..., SCANNED */
+	READER_PROCESS = 2,
+	READER_SCANNED = 3,
+	READER_OPEN = 4,	/* -> OPENED, with the descriptor when it succeeded */
+	READER_OPENED = 5,
+};
+
+enum {
+	READER_PIDS_MAX = 8,
+	READER_COPY_MAX = 64 * 1024 * 1024,	/* bytes of a file that is copied; larger: EFBIG */
+};
+
+/*
+ * All processes with a pid above after_pid, in ascending order, so that a scan that was cut short
+ * goes on where it was. Of the first of them only what cannot block is read when `careful`: it is
+ * the one that the reader before hung on. A process with more than EVENT_MAPS_MAX mappings, or
+ * 16 MiB of them, is told with those that fit.
+ */
+struct reader_scan {
+	uint32_t after_pid;
+	bool careful;
+};
+
+/*
+ * Opens the file of a mapping: through /proc/PID/map_files, else by path under the roots of pids[]
+ * in order, else under /proc/1/root. A candidate found by path must agree: the kernel reports the
+ * same device, inode and generation for a one-page mapping that the reader makes of it (key from
+ * the side-band), or the same device and inode in the reader's own /proc/self/maps (key from /proc).
+ */
+struct reader_open {
+	uint64_t file_id;
+	uint64_t start, end;	/* the mapping in pids[0]; 0, 0 when unknown */
+	uint64_t offset;
+	struct file_key key;
+	uint32_t npids;
+	uint32_t pids[READER_PIDS_MAX];	/* the process, its parent, others of its kind */
+	const char *path;
+};
+
+struct reader_opened {
+	uint64_t file_id;
+	int error;		/* 0, or the errno that says best why not */
+	struct file_identity identity;
+};
+
+void reader_scan_encode(struct bufw *w, const struct reader_scan *s);
+MUST_USE int reader_scan_decode(struct bufr *in, struct reader_scan *ret);
+void reader_open_encode(struct bufw *w, const struct reader_open *r);
+MUST_USE int reader_open_decode(struct bufr *in, struct reader_open *ret); /* ret->path is heap: free it */
+void reader_opened_encode(struct bufw *w, const struct reader_opened *r);
+MUST_USE int reader_opened_decode(struct bufr *in, struct reader_opened *ret);
+/* EVENT_PROCESS as bytes; shared with the event log. Decoded strings and maps live in `ret_mem`: free it. */
+void event_process_encode(struct bufw *w, const struct event_process *p);
+MUST_USE int event_process_decode(struct bufr *in, struct event_process *ret, void **ret_mem);
+
+/* The reader's main; its exit status. */
+MUST_USE int reader_main(void);
+
+#endif

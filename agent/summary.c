@@ -1,0 +1,142 @@
+#include "agent/summary.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/log.h"
+
+double summary_completeness(const struct pipeline_stats *s)
+{
+	uint64_t all = 0;
+
+	for (int o = 0; o < UNWIND_OUTCOME_COUNT; o++) {
+		if (unwind_outcome_counts((enum unwind_outcome)o))
+			all += s->outcomes[o];
+	}
+	return all ? 100.0 * (double)s->outcomes[UNWIND_COMPLETE] / (double)all : 100.0;
+}
+
+static uint64_t all_drops(const struct pipeline_stats *s)
+{
+	uint64_t sum = 0;
+
+	for (int d = 0; d < ABI_DROP_COUNT; d++)
+		sum += s->counters[ABI_CNT_DROPS + d];
+	for (int d = 0; d < PIPELINE_DROP_COUNT; d++)
+		sum += s->dropped[d];
+	return sum;
+}
+
+int64_t summary_unaccounted(const struct pipeline_stats *s)
+{
+	return (int64_t)(s->counters[ABI_CNT_SEEN] - s->samples - all_drops(s));
+}
+
+static void print_drops(FILE *out, const struct pipeline_stats *s)
+{
+	static const char *const kernel[] = {
+#define X(id, text) [ABI_DROP_##id] = text,
+		ABI_DROPS(X)
+#undef X
+	};
+	int64_t unaccounted = summary_unaccounted(s);
+
+	fputs("drops:", out);
+	for (int d = 0; d < ABI_DROP_COUNT; d++) {
+		uint64_t n = s->counters[ABI_CNT_DROPS + d];
+
+		/* Both sides can filter; it is one reason. */
+		if (d == ABI_DROP_FILTERED)
+			n += s->dropped[PIPELINE_DROP_FILTERED];
+		if (n)
+			fprintf(out, " %s=%" PRIu64, kernel[d], n);
+	}
+	for (int d = 0; d < PIPELINE_DROP_COUNT; d++) {
+		if (s->dropped[d] && d != PIPELINE_DROP_FILTERED)
+			fprintf(out, " %s=%" PRIu64, pipeline_drop_text((enum pipeline_drop)d), s->dropped[d]);
+	}
+	if (unaccounted)
+		fprintf(out, " unaccounted=%" PRId64, unaccounted);
+	fputs(all_drops(s) || unaccounted ? "\n" : " none\n", out);
+}
+
+void summary_print_counts(FILE *out, const struct pipeline_stats *s, const struct summary_restarts *r)
+{
+	fprintf(out, "samples: %" PRIu64 "\nseen: %" PRIu64 "\nstacks:", s->samples, s->counters[ABI_CNT_SEEN]);
+	for (int o = 0; o < UNWIND_OUTCOME_COUNT; o++) {
+		if (s->outcomes[o])
+			fprintf(out, " %s=%" PRIu64, unwind_outcome_text((enum unwind_outcome)o), s->outcomes[o]);
+	}
+	fprintf(out, "\ncomplete: %.1f %%\n", summary_completeness(s));
+	print_drops(out, s);
+	if (s->sideband_lost)
+		fprintf(out, "process records lost: %" PRIu64 " (processes were scanned again)\n",
+			s->sideband_lost);
+	if (r->symbolizer || r->exporter || r->reader)
+		fprintf(out, "restarts: symbolizer=%" PRIu64 " exporter=%" PRIu64 " reader=%" PRIu64 "\n",
+			r->symbolizer, r->exporter, r->reader);
+}
+
+struct hot {
+	uint64_t self_ns, total_ns;
+	uint32_t function;
+	uint32_t seen_in;	/* sample + 1 that counted it last: recursion counts once */
+};
+
+static int by_self(const void *a, const void *b)
+{
+	const struct hot *x = a, *y = b;
+
+	if (x->self_ns != y->self_ns)
+		return x->self_ns > y->self_ns ? -1 : 1;
+	return x->function < y->function ? -1 : 1;
+}
+
+/* Functions of one name are one line, whatever file they are in. */
+static void add_sample(const struct export_batch *b, uint32_t i, struct hot *by_name)
+{
+	const struct export_sample *s = &b->samples[i];
+
+	for (uint32_t f = 0; f < s->nframes; f++) {
+		const struct export_location *loc = &b->locations[b->frames[s->first_frame + f]];
+
+		for (uint32_t l = 0; l < loc->nlines; l++) {
+			struct hot *h = &by_name[b->functions[b->lines[loc->first_line + l].function].name];
+
+			if (f == 0 && l == 0)
+				h->self_ns += s->nanoseconds;
+			if (h->seen_in != i + 1)
+				h->total_ns += s->nanoseconds;
+			h->seen_in = i + 1;
+		}
+	}
+}
+
+void summary_print_hottest(FILE *out, const struct export_batch *b, uint32_t n)
+{
+	struct hot *by_name = calloc(b->nstrings + 1, sizeof(*by_name));
+	uint64_t sum_ns = 0;
+
+	if (!by_name)
+		return;
+	for (uint32_t i = 0; i < b->nstrings; i++)
+		by_name[i].function = i;
+	for (uint32_t i = 0; i < b->nsamples; i++) {
+		add_sample(b, i, by_name);
+		sum_ns += b->samples[i].nanoseconds;
+	}
+	qsort(by_name, b->nstrings, sizeof(*by_name), by_self);
+	if (sum_ns)
+		fprintf(out, "\n%10s %6s %6s  %s\n", "CPU", "self", "total", "function");
+	for (uint32_t i = 0; i < n && i < b->nstrings && by_name[i].self_ns; i++) {
+		const struct export_string *name = &b->strings[by_name[i].function];
+		struct log_str shown = log_str(name->text, MIN(name->len, 100u));
+
+		/* Escaped like in a log line, but without its quotes. */
+		shown.text[strlen(shown.text) - 1] = 0;
+		fprintf(out, "%9.2fs %5.1f%% %5.1f%%  %s\n", (double)by_name[i].self_ns / 1e9,
+			100.0 * (double)by_name[i].self_ns / (double)sum_ns,
+			100.0 * (double)by_name[i].total_ns / (double)sum_ns, shown.text + 1);
+	}
+	free(by_name);
+}

@@ -1,0 +1,431 @@
+#include "agent/unwind.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "agent/files.h"
+#include "agent/unwind_arch.h"
+
+static const struct {
+	const char *text;
+	const char *root;
+} outcomes[] = {
+#define X(id, text, root) { text, root },
+	UNWIND_OUTCOMES(X)
+#undef X
+};
+
+const char *unwind_outcome_text(enum unwind_outcome o)
+{
+	assert(o < UNWIND_OUTCOME_COUNT);
+	return outcomes[o].text;
+}
+
+const char *unwind_outcome_root(enum unwind_outcome o)
+{
+	assert(o < UNWIND_OUTCOME_COUNT);
+	return outcomes[o].root;
+}
+
+bool unwind_outcome_counts(enum unwind_outcome o)
+{
+	return o != UNWIND_KERNEL_THREAD && o != UNWIND_IN_EXEC && o != UNWIND_NEW_THREAD &&
+	       o != UNWIND_EXITING;
+}
+
+/*
+ * No two live frames have the same stack pointer, so a step that goes down to where an earlier one
+ * went is a circle. A step that goes up needs no watching: it cannot be repeated for ever.
+ */
+enum { LANDINGS_MAX = 64 };
+struct landing {
+	uint64_t sp;
+	uint32_t nframes; /* when it happened */
+};
+
+/* A mapping as frames need it. */
+struct area {
+	uint64_t start, len;		/* len 0: none */
+	uint64_t to_offset;		/* from an address to what a frame says, modulo 2^64 */
+	struct file *file;		/* resolved, or NULL */
+	const struct rows_table *table; /* where the file has rows */
+	uint8_t map_kind;
+};
+
+struct walk {
+	struct unwind_cursor c;
+	const struct maps *maps;
+	struct area area; /* of the last frame, nearly always the next one's too */
+	bool settle;
+	bool guessed; /* the pc came from a frame pointer in code without rows */
+	uint32_t nlandings;
+	struct landing landings[LANDINGS_MAX];
+	struct unwind_result *ret;
+};
+
+/* What is known of the frame's pc. */
+struct site {
+	uint64_t offset; /* of the pc, as in struct unwind_frame */
+	uint32_t known;	 /* MSG_RES_* */
+	struct row row;	 /* its flags are MSG_ROW_NO_CFI when there is none */
+};
+
+enum { WALK_ON = UNWIND_WANT + 1 };
+
+static int finish(struct walk *w, enum unwind_outcome outcome)
+{
+	w->ret->outcome = outcome;
+	return UNWIND_DONE;
+}
+
+static bool area_find(const struct maps *maps, uint64_t address, struct area *ret)
+{
+	const struct map *map = maps_find(maps, address);
+
+	*ret = (struct area){ 0 };
+	if (!map)
+		return false;
+	ret->start = map->start;
+	ret->len = map->end - map->start;
+	ret->map_kind = (uint8_t)map->kind;
+	/* Past what an off_t can say there is no file; rows are not asked of such offsets. */
+	if (!map->file || map->offset >= INT64_MAX - ret->len)
+		return true;
+	ret->file = file_resolve(map->file);
+	ret->to_offset = map->offset - map->start;
+	if (ret->file->rows && ret->file->state != FILE_FAILED)
+		ret->table = rows_table(ret->file->rows);
+	return true;
+}
+
+static inline void put_frame(struct walk *w, uint64_t offset)
+{
+	struct unwind_frame *f = &w->ret->frames[w->ret->nframes++];
+
+	f->file = w->area.file;
+	f->offset = offset;
+	f->map_kind = w->area.map_kind;
+}
+
+static int emit(struct walk *w, uint64_t offset)
+{
+	if (w->ret->nframes == UNWIND_FRAMES_MAX)
+		return finish(w, UNWIND_TOO_DEEP);
+	put_frame(w, offset);
+	return WALK_ON;
+}
+
+/* Asks the cache. A file that could not be opened, and what is no file, has no rows. */
+static int site_rows(struct walk *w, struct site *s)
+{
+	struct file *file = w->area.file;
+
+	s->known = 0;
+	s->row.plain = NULL;
+	s->row.flags = MSG_ROW_NO_CFI;
+	if (!file || file->state == FILE_FAILED)
+		return WALK_ON;
+	if (file->rows &&
+	    rows_find(file->rows, s->offset, w->c.is_return, &s->row, &s->known) == ROWS_KNOWN)
+		return WALK_ON;
+	if (w->settle)
+		return finish(w, UNWIND_ROWS_LATE);
+	w->ret->want = (struct unwind_want){ file, s->offset, w->c.is_return };
+	return UNWIND_WANT;
+}
+
+/*
+ * Whether the address can be one that a call left. Signal trampolines are entered by the kernel,
+ * and ends by whoever made the stack (Go puts goexit + 1 there).
+ */
+static int check_return(struct walk *w, const struct site *s)
+{
+	if (!(s->known & MSG_RES_CODE) || s->known & MSG_RES_AFTER_CALL ||
+	    s->row.flags & (MSG_ROW_SIGNAL | MSG_ROW_END))
+		return WALK_ON;
+	if (w->guessed)
+		return finish(w, UNWIND_NO_CFI);
+	if (!(s->known & MSG_RES_FUNCTION_START))
+		return finish(w, UNWIND_BAD_FRAME);
+	w->ret->root_cfa = w->c.regs[UNWIND_SP];
+	return finish(w, UNWIND_COMPLETE);
+}
+
+/* Finds, checks and reports the frame that the cursor stands in. */
+static int visit(struct walk *w, struct site *s)
+{
+	bool is_return = w->c.is_return;
+	uint64_t pc = w->c.regs[UNWIND_PC];
+	int r;
+
+	if (pc - is_return - w->area.start >= w->area.len &&
+	    !area_find(w->maps, pc - is_return, &w->area))
+		return finish(w, w->guessed ? UNWIND_NO_CFI : UNWIND_NO_MAPPING);
+	s->offset = pc + w->area.to_offset;
+	/* An interrupted pc is true whatever its rows will say. */
+	if (!is_return) {
+		r = emit(w, s->offset);
+		if (r != WALK_ON)
+			return r;
+	}
+	r = site_rows(w, s);
+	if (r != WALK_ON || !is_return)
+		return r;
+	r = check_return(w, s);
+	if (r != WALK_ON)
+		return r;
+	return emit(w, s->row.flags & MSG_ROW_SIGNAL ? s->offset : s->offset - 1);
+}
+
+/*
+ * visit() where all is as usual: a return address behind a call, with a plain row that is known.
+ * NULL, and nothing done, where it is not.
+ */
+static inline const struct row_plain *visit_plain(struct walk *w)
+{
+	const uint8_t usual = MSG_RES_CODE | MSG_RES_AFTER_CALL;
+	uint64_t pc = w->c.regs[UNWIND_PC], offset;
+	const struct row_plain *p;
+
+	if (pc - 1 - w->area.start >= w->area.len && !area_find(w->maps, pc - 1, &w->area))
+		return NULL;
+	if (!w->area.table)
+		return NULL;
+	offset = pc + w->area.to_offset;
+	p = rows_find_plain(w->area.table, offset);
+	if (!p || (p->known & usual) != usual || w->ret->nframes == UNWIND_FRAMES_MAX)
+		return NULL;
+	put_frame(w, offset - 1);
+	return p;
+}
+
+static int check_circle(struct walk *w)
+{
+	uint64_t sp = w->c.regs[UNWIND_SP];
+
+	for (uint32_t i = 0; i < w->nlandings; i++) {
+		if (w->landings[i].sp == sp) {
+			/* All since then was the circle's first round, or is it again. */
+			w->ret->nframes = w->landings[i].nframes;
+			return finish(w, UNWIND_BAD_FRAME);
+		}
+	}
+	if (w->nlandings == LANDINGS_MAX)
+		return finish(w, UNWIND_BAD_FRAME);
+	w->landings[w->nlandings++] = (struct landing){ sp, w->ret->nframes };
+	return WALK_ON;
+}
+
+/* What a step means for the walk. */
+static int after_step(struct walk *w, enum unwind_step result)
+{
+	switch (result) {
+	case UNWIND_STEP_OK:
+		return w->c.backward ? check_circle(w) : WALK_ON;
+	case UNWIND_STEP_END:
+		w->ret->root_cfa = w->c.floor;
+		return finish(w, UNWIND_COMPLETE);
+	case UNWIND_STEP_TRUNCATED:
+		w->ret->missing = w->c.missing;
+		return finish(w, UNWIND_TRUNCATED);
+	case UNWIND_STEP_NO_CFI:
+		return finish(w, unwind_arch_new_thread(&w->c) ? UNWIND_NEW_THREAD : UNWIND_NO_CFI);
+	case UNWIND_STEP_BAD:
+		break;
+	}
+	return finish(w, UNWIND_BAD_FRAME);
+}
+
+/* The inner loop: through plain rows as far as they go. */
+static int walk_plain(struct walk *w, const struct row_plain *p)
+{
+	enum unwind_step result;
+
+	do {
+		result = unwind_plain_step(&w->c, p);
+		if (result != UNWIND_STEP_OK || w->c.backward)
+			return after_step(w, result);
+		p = visit_plain(w);
+	} while (p);
+	return WALK_ON;
+}
+
+/* From the frame at `s` to its caller. */
+static int step(struct walk *w, const struct site *s)
+{
+	if (s->row.flags & MSG_ROW_END) {
+		w->ret->root_cfa = w->c.regs[UNWIND_SP];
+		return finish(w, UNWIND_COMPLETE);
+	}
+	w->guessed = s->row.flags & MSG_ROW_NO_CFI;
+	if (w->guessed)
+		return after_step(w, unwind_arch_frame_pointer(&w->c));
+	if (s->row.plain)
+		return walk_plain(w, s->row.plain);
+	return after_step(w, unwind_rules_step(&w->c, &s->row));
+}
+
+static int walk(struct walk *w)
+{
+	struct site s;
+	int r;
+
+	do {
+		r = visit(w, &s);
+		if (r == WALK_ON)
+			r = step(w, &s);
+	} while (r == WALK_ON);
+	return r;
+}
+
+static void walk_init(struct walk *w, const struct unwind_input *in, const struct maps *maps,
+		      bool settle, struct unwind_result *ret)
+{
+	uint32_t nregs = MIN(in->nregs, (uint32_t)UNWIND_NREGS);
+	uint64_t sp = in->regs[UNWIND_SP];
+
+	w->maps = maps;
+	w->area = (struct area){ 0 };
+	w->settle = settle;
+	w->guessed = false;
+	w->nlandings = 0;
+	w->ret = ret;
+	memset(&w->c, 0, sizeof(w->c));
+	memcpy(w->c.regs, in->regs, nregs * sizeof(*in->regs));
+	w->c.in = in;
+	w->c.valid = UNWIND_BIT(nregs) - 1;
+	w->c.floor = w->c.base = sp - MIN(sp, (uint64_t)ABI_RED_ZONE);
+}
+
+/* The leaf alone, for stacks that cannot be walked. */
+static int leaf_only(struct walk *w, uint64_t pc, enum unwind_outcome outcome)
+{
+	if (area_find(w->maps, pc, &w->area))
+		(void)emit(w, pc + w->area.to_offset);
+	return finish(w, outcome);
+}
+
+static bool has_bytes(const struct unwind_input *in)
+{
+	for (uint32_t i = 0; i < in->nwindows; i++)
+		if (in->windows[i].len > 0)
+			return true;
+	return false;
+}
+
+static enum unwind_outcome without_stack(const struct unwind_input *in)
+{
+	if (in->flags & ABI_F_IN_EXEC)
+		return UNWIND_IN_EXEC;
+	return in->flags & ABI_F_EXITING ? UNWIND_EXITING : UNWIND_NO_STACK;
+}
+
+int unwind_run(const struct unwind_input *in, const struct maps *maps, bool settle,
+	       struct unwind_result *ret)
+{
+	bool has_regs = in->nregs > UNWIND_PC;
+	struct walk w;
+	int r;
+
+	assert(in->nwindows <= UNWIND_WINDOWS_MAX && in->nregs <= ABI_REGS_MAX);
+	ret->nframes = 0;
+	ret->want = (struct unwind_want){ 0 };
+	ret->root_cfa = ret->missing = 0;
+	walk_init(&w, in, maps, settle, ret);
+	if (in->flags & ABI_F_KERNEL_THREAD)
+		return finish(&w, UNWIND_KERNEL_THREAD);
+	if (has_regs && in->flags & ABI_F_COMPAT32)
+		return leaf_only(&w, in->regs[UNWIND_PC] & UINT32_MAX, UNWIND_COMPAT32);
+	if (!has_regs || !has_bytes(in)) {
+		enum unwind_outcome why = without_stack(in);
+
+		if (has_regs && why == UNWIND_NO_STACK)
+			return leaf_only(&w, in->regs[UNWIND_PC], why);
+		return finish(&w, why);
+	}
+	r = walk(&w);
+	/* Half of an old image's stack, or of the new one's, is no stack. */
+	if (r == UNWIND_DONE && ret->outcome != UNWIND_COMPLETE && in->flags & ABI_F_IN_EXEC) {
+		ret->nframes = 0;
+		ret->outcome = UNWIND_IN_EXEC;
+	}
+	return r;
+}
+
+/* ---- guesses ---- */
+
+enum { GUESS_MAX = 512, GUESS_SLOTS = 1024, GUESS_WORDS_MAX = 16384 };
+
+struct guess {
+	const struct maps *maps;
+	uint64_t low, high; /* all mappings lie in here */
+	uint32_t nwords;    /* still to be looked at */
+	uint32_t n, max;
+	struct unwind_want *out;
+	uint16_t slots[GUESS_SLOTS]; /* index + 1 into out, open addressing */
+};
+
+static void guess_add(struct guess *g, struct file *file, uint64_t offset)
+{
+	size_t i = (size_t)((offset ^ file->id << 40) * 0x9e3779b97f4a7c15ull >> 54);
+
+	for (; g->slots[i]; i = (i + 1) % GUESS_SLOTS) {
+		const struct unwind_want *old = &g->out[g->slots[i] - 1];
+
+		if (old->file == file && old->offset == offset)
+			return;
+	}
+	g->out[g->n++] = (struct unwind_want){ file, offset, true };
+	g->slots[i] = (uint16_t)g->n;
+}
+
+static void guess_word(struct guess *g, uint64_t word)
+{
+	struct area area;
+	struct row row;
+	uint32_t known;
+
+	if (word - 1 < g->low || word - 1 >= g->high || !area_find(g->maps, word - 1, &area) ||
+	    !area.file || area.file->state == FILE_FAILED)
+		return;
+	word += area.to_offset;
+	if (!area.file->rows ||
+	    rows_find(area.file->rows, word, true, &row, &known) == ROWS_UNKNOWN)
+		guess_add(g, area.file, word);
+}
+
+/* Words of one window from `skip` bytes on. */
+static void guess_window(struct guess *g, const struct unwind_window *w, uint64_t skip)
+{
+	uint64_t off = skip + (0 - (w->address + skip)) % 8, word;
+
+	for (; off + 8 <= w->len && g->n < g->max && g->nwords > 0; off += 8, g->nwords--) {
+		memcpy(&word, w->data + off, sizeof(word));
+		guess_word(g, word);
+	}
+}
+
+uint32_t unwind_guess(const struct unwind_input *in, const struct maps *maps,
+		      struct unwind_want *ret, uint32_t max)
+{
+	struct guess g = { .maps = maps, .nwords = GUESS_WORDS_MAX, .out = ret };
+	size_t nmaps = maps_count(maps);
+	uint64_t sp = in->regs[UNWIND_SP];
+	uint32_t leaf;
+
+	g.max = MIN(max, (uint32_t)GUESS_MAX);
+	if (in->nregs <= UNWIND_PC || in->flags & ABI_F_COMPAT32 || nmaps == 0)
+		return 0;
+	g.low = maps_at(maps, 0)->start;
+	g.high = maps_at(maps, nmaps - 1)->end;
+	/* Nearest to sp first: from sp up in its window, then what the others hold. */
+	for (leaf = 0; leaf < in->nwindows; leaf++)
+		if (sp - in->windows[leaf].address < in->windows[leaf].len)
+			break;
+	if (leaf < in->nwindows)
+		guess_window(&g, &in->windows[leaf], sp - in->windows[leaf].address);
+	for (uint32_t i = 0; i < in->nwindows; i++)
+		if (i != leaf)
+			guess_window(&g, &in->windows[i], 0);
+	return g.n;
+}

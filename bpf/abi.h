@@ -1,0 +1,129 @@
+/*
+ * abi - what bpf/sample.bpf.c writes and the agent reads.
+ *
+ * A sample is one or more ring buffer records that follow each other ("parts"); records of other CPUs
+ * may stand between them. A record is a struct abi_record and then sections in any order up to `size`,
+ * each a struct abi_section, `len` bytes, and padding to 8. Everything is in native byte order; lengths in bytes, times in ns of
+ * CLOCK_MONOTONIC.
+ *
+ * The agent trusts the kernel, not the bytes of a section: registers and stacks are the sampled
+ * program's and may be anything.
+ */
+#ifndef BPF_ABI_H
+#define BPF_ABI_H
+
+#ifdef __bpf__
+typedef unsigned char abi_u8;
+typedef unsigned short abi_u16;
+typedef unsigned int abi_u32;
+typedef unsigned long long abi_u64;
+#else
+#include <stdint.h>
+typedef uint8_t abi_u8;
+typedef uint16_t abi_u16;
+typedef uint32_t abi_u32;
+typedef uint64_t abi_u64;
+#endif
+
+#define ABI_COMM_LEN 16
+#define ABI_RECORD_MAX (64 * 1024)	/* bytes of one ring record */
+#define ABI_PARTS_MAX 3
+#define ABI_WINDOW_MAX (62 * 1024)	/* stack bytes of one record: what headers, registers, frames leave */
+#define ABI_KSTACK_MAX 127		/* kernel frames */
+#define ABI_RED_ZONE 128		/* bytes below the stack pointer that belong to the stack */
+
+/* Registers stand in DWARF order, so that a CFI rule's number is an index. */
+enum abi_reg_x86_64 {
+	ABI_X86_RAX, ABI_X86_RDX, ABI_X86_RCX, ABI_X86_RBX,
+	ABI_X86_RSI, ABI_X86_RDI, ABI_X86_RBP, ABI_X86_RSP,
+	ABI_X86_R8, ABI_X86_R9, ABI_X86_R10, ABI_X86_R11,
+	ABI_X86_R12, ABI_X86_R13, ABI_X86_R14, ABI_X86_R15,
+	ABI_X86_RIP,
+	ABI_X86_NREGS,
+};
+#define ABI_REGS_MAX 33		/* arm64: x0-x30, sp, pc */
+
+enum abi_kind {
+	ABI_KIND_CPU = 1,	/* a cpu-clock tick */
+};
+
+/* abi_record.flags */
+enum {
+	ABI_F_KERNEL_MODE = 1 << 0,	/* the tick hit in the kernel; registers are those of the way in */
+	ABI_F_KERNEL_THREAD = 1 << 1,	/* no user side: kernel thread, io worker, user worker */
+	ABI_F_COMPAT32 = 1 << 2,	/* the user side runs 32-bit code */
+	ABI_F_IN_EXEC = 1 << 3,		/* in execve: the old stack is gone, or the new one unfinished */
+	ABI_F_EXITING = 1 << 4,		/* the thread is exiting; its memory may be gone */
+	ABI_F_TOP_KNOWN = 1 << 5,	/* the copied leaf window was to end at a known top */
+	ABI_F_CUT = 1 << 6,		/* bytes between the leaf window and the top were left out */
+	ABI_F_PART_LOST = 1 << 7,	/* a further part did not fit into the ring */
+	ABI_F_LAST = 1 << 8,		/* last part of its sample */
+	ABI_F_ON_ALTSTACK = 1 << 9,	/* sp is inside the thread's sigaltstack */
+	ABI_F_ON_G0 = 1 << 10,		/* a Go thread on its system stack */
+};
+
+struct abi_record {
+	abi_u32 size;		/* header and sections; at most ABI_RECORD_MAX, a multiple of 8 */
+	abi_u32 flags;
+	abi_u64 seq;		/* per CPU, from 1, also counts dropped samples; shared by a sample's parts */
+	abi_u64 time_ns;
+	abi_u64 period_ns;	/* CPU time that this sample stands for */
+	abi_u64 cgroup_id;	/* v2 id; on hybrid hosts see DESIGN section 3; 0 unknown */
+	abi_u32 pid;		/* tgid in the initial pid namespace */
+	abi_u32 tid;
+	abi_u32 cpu;
+	abi_u8 kind;		/* enum abi_kind */
+	abi_u8 part;		/* from 0 */
+	abi_u16 nsections;
+	char comm[ABI_COMM_LEN];
+};
+
+enum abi_section_kind {
+	ABI_SEC_REGS = 1,	/* u64[len / 8], DWARF order */
+	ABI_SEC_KSTACK = 2,	/* u64[len / 8], leaf first */
+	ABI_SEC_STACK = 3,	/* bytes at `address`; `id` says which window */
+};
+
+enum abi_window_id {
+	ABI_WIN_LEAF = 0,	/* from sp - ABI_RED_ZONE upwards */
+	ABI_WIN_ROOT = 1,	/* downwards from the stack's top */
+	ABI_WIN_INTERRUPTED = 2,	/* what a handler on sigaltstack interrupted */
+	ABI_WIN_GOROUTINE = 3,	/* the goroutine's stack while its thread is on g0 */
+	ABI_WIN_LEARNED = 4,	/* pages that userspace asked for */
+};
+
+struct abi_section {
+	abi_u16 kind;
+	abi_u16 id;
+	abi_u32 len;		/* payload bytes, without padding */
+	abi_u64 address;	/* user address of the payload, 0 where it has none */
+	/*
+	 * Pages of the payload that could not be read, as bits: bit 0 is the payload up to the first
+	 * 4 KiB boundary of the user's address, bit 1 the page after it, and so on.
+	 */
+	abi_u64 holes;
+};
+
+/* Why BPF did not deliver a sample; a per-CPU u64 counter each. One list is index, text and metric. */
+#define ABI_DROPS(X)					\
+	X(RING_FULL, "ring_full")			\
+	X(FILTERED, "filtered")				\
+	X(THINNED, "thinned")
+
+enum abi_drop {
+#define X(id, text) ABI_DROP_##id,
+	ABI_DROPS(X)
+#undef X
+	ABI_DROP_COUNT,
+};
+
+/* Per-CPU u64 counters of the map `counters`: first these, then ABI_DROP_COUNT drops. */
+enum abi_counter {
+	ABI_CNT_SEEN,		/* ticks on something other than the idle task */
+	ABI_CNT_PART_LOST,	/* samples delivered without one of their parts */
+	ABI_CNT_STACK_BYTES,	/* user stack bytes copied */
+	ABI_CNT_DROPS,		/* + enum abi_drop */
+	ABI_CNT_COUNT = ABI_CNT_DROPS + ABI_DROP_COUNT,
+};
+
+#endif
