@@ -42,6 +42,7 @@ DEPS_BUILD := gcc g++ make clang llvm lld pkg-config libbpf-dev bpftool libelf-d
 	libprotobuf-c-dev protobuf-c-compiler
 DEPS_CHECK := libcmocka-dev python3 elfutils binutils golang-go nodejs openssl linux-perf \
 	cppcheck clang-tidy clang-format libclang-rt-14-dev libcap2-bin procps
+DEPS_BENCH := valgrind
 
 # ---- compilers ------------------------------------------------------------------------------
 
@@ -92,7 +93,7 @@ endif
 
 LIBS_BASE := -lseccomp -lcap-ng -lxxhash
 LIBS_flamed := -lbpf -lyaml
-LIBS_flamed-symbolizer := -ldw -lelf -lz -l:libiberty.a
+LIBS_flamed-symbolizer := -lelf -lz -l:libiberty.a
 LIBS_flamed-exporter := -lprotobuf-c -lz
 
 obj = $(addprefix $(OUT)/$(1)/,$(addsuffix .o,$(2)))

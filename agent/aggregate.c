@@ -203,8 +203,11 @@ static int intern_all(struct aggregate *a, const struct aggregate_sample *s, uin
 			return err;
 	}
 	if (unwind_outcome_root(s->outcome)[0] || n == 0) {
-		/* A sample without any frame still says why. */
-		struct frame f = { .kind = FRAME_OUTCOME, .value = n ? s->outcome : UNWIND_NO_STACK };
+		struct frame f = { .kind = FRAME_OUTCOME, .value = s->outcome };
+
+		/* A sample without any frame still needs one. */
+		if (!unwind_outcome_root(s->outcome)[0])
+			f.value = UNWIND_NO_STACK;
 
 		if ((err = intern(a, &f, &a->scratch[n++])))
 			return err;

@@ -296,7 +296,8 @@ int batch_sample(struct batch *b, const struct export_sample *s, const uint32_t 
 		return err;
 	t->samples[t->nsamples] = *s;
 	t->samples[t->nsamples++].first_frame = t->nframes;
-	memcpy(t->frames + t->nframes, frames, s->nframes * sizeof(*frames));
+	if (s->nframes)
+		memcpy(t->frames + t->nframes, frames, s->nframes * sizeof(*frames));
 	t->nframes += s->nframes;
 	return 0;
 }

@@ -144,6 +144,14 @@ static int ask_open(struct pipeline *p, struct file *file, const struct event_ma
 	return p->conf.ops->open(p->conf.arg, &r);
 }
 
+/* Whether the samples of a process can count; a process that we do not know yet may be a target's child. */
+static bool may_count(const struct pipeline *p, uint32_t pid)
+{
+	const struct proc *proc = procs_find(p->procs, pid);
+
+	return !p->start.ntargets || !proc || proc->target_at_exec || procs_target(p->procs, proc);
+}
+
 /*
  * The file of a mapping, and its opening as soon as anybody maps it: its process may be gone soon.
  * NULL: it has none, or the table of files is full.
@@ -165,7 +173,7 @@ static int meet_file(struct pipeline *p, const struct event_map *m, enum map_kin
 		file->rows = rows_free(file->rows);
 		file->state = FILE_NEW;
 	}
-	return file->state == FILE_NEW ? ask_open(p, file, m) : 0;
+	return file->state == FILE_NEW && may_count(p, m->pid) ? ask_open(p, file, m) : 0;
 }
 
 static int add_map(struct pipeline *p, struct maps **maps, const struct event_map *m, struct file **ret_file)
@@ -231,13 +239,13 @@ static int on_scanned_process(struct pipeline *p, const struct event *e)
 	if (err)
 		return err;
 	proc->scan_ns = e->time_ns;
+	proc->ppid = from->ppid;
 	if (proc->known_whole && !p->rescanning)
 		return 0;
 	/* Without any mapping it is a kernel thread, about to end, or one that must not be looked at. */
 	if (from->nmaps && (err = take_scanned_maps(p, proc, from)))
 		return err;
 	proc->known_whole = true;
-	proc->ppid = from->ppid;
 	proc->target = procs_target(p->procs, proc);
 	if (p->rescanning && from->nmaps)
 		procs_doubt(proc);
@@ -355,6 +363,19 @@ static int aggregate_unwound(struct pipeline *p, struct subject *subject, const 
 	return 0;
 }
 
+/* A file that nobody who counted had mapped when it was first met. */
+static int open_wanted(struct pipeline *p, const struct maps *maps, uint32_t pid, struct file *file)
+{
+	for (size_t i = 0; i < maps_count(maps); i++) {
+		const struct map *map = maps_at(maps, i);
+		struct event_map m = { .pid = pid, .start = map->start, .end = map->end, .offset = map->offset };
+
+		if (map->file == file)
+			return ask_open(p, file, &m);
+	}
+	return 0;
+}
+
 /*
  * Unwinds with what is known. 0: aggregated. 1: rows of p->unwound->want are missing, and they have
  * been wished for.
@@ -370,6 +391,10 @@ static int try_sample(struct pipeline *p, const struct sample *s, const struct m
 	if (unwind_run(&v->user, maps, settle, p->unwound) != UNWIND_WANT)
 		return aggregate_unwound(p, subject, v);
 	err = asks_want(p->asks, &p->unwound->want);
+	if (!err && p->unwound->want.file->state == FILE_NEW)
+		err = open_wanted(p, maps, subject->pid, p->unwound->want.file);
+	if (err)
+		return err;
 	if (guess)
 		nguesses = unwind_guess(&v->user, maps, p->guesses, GUESSES_MAX);
 	for (uint32_t i = 0; i < nguesses && !err; i++)

@@ -35,7 +35,7 @@ static int feed(void *arg, const struct event *e)
 	return pipeline_event(arg, e);
 }
 
-static int replay(int log_fd, struct profile *out)
+static int replay(const char *log, int log_fd, struct profile *out)
 {
 	static const struct pipeline_ops ops = { .open = no_open, .rows = no_request, .names = no_request,
 						 .kernel = no_kernel, .rescan = no_rescan,
@@ -48,19 +48,20 @@ static int replay(int log_fd, struct profile *out)
 	if (!err)
 		err = event_log_read(log_fd, feed, p);
 	if (err == EVENT_LOG_TRUNCATED) {
-		log_warning("the event log ends in the middle of an event: the recording was cut off");
+		log_warning("the event log ends in the middle of an event: the recording was cut off file=%s",
+			    LOG_STR(log));
 		err = 0;
 	}
 	if (err == -EBADMSG) {
-		log_error("the event log is damaged or of another version");
+		log_error("the event log is damaged or of another version file=%s", LOG_STR(log));
 		return 1;
 	}
 	if (err) {
-		log_error("cannot replay error='%s'", strerror(-err));
+		log_error("cannot replay file=%s error='%s'", LOG_STR(log), strerror(-err));
 		return 1;
 	}
 	if (!out->have_batch) {
-		log_error("the event log ends before its window: the recording was cut off");
+		log_error("the event log ends before its window: the recording was cut off file=%s", LOG_STR(log));
 		return 1;
 	}
 	return profile_finish(out, pipeline_stats(p), (struct engine_restarts){ 0 });
@@ -69,8 +70,8 @@ static int replay(int log_fd, struct profile *out)
 int replay_run(const char *log, const char *output)
 {
 	CLEANUP(engine_programs_close) struct engine_programs programs = ENGINE_PROGRAMS_INIT;
-	CLEANUP(profile_fini) struct profile out = PROFILE_INIT;
 	CLEANUP(loop_freep) struct loop *loop = NULL;
+	CLEANUP(profile_fini) struct profile out = PROFILE_INIT; /* before the loop it is in */
 	CLEANUP_FREE char *why = NULL;
 	CLEANUP_FD int fd = open(log, O_RDONLY | O_CLOEXEC);
 	int err;
@@ -86,5 +87,5 @@ int replay_run(const char *log, const char *output)
 	}
 	if (profile_open(&out, output) || loop_new(&loop) || profile_start(&out, loop, &programs))
 		return 1;
-	return replay(fd, &out);
+	return replay(log, fd, &out);
 }

@@ -93,7 +93,7 @@ static bool area_find(const struct maps *maps, uint64_t address, struct area *re
 		return true;
 	ret->file = file_resolve(map->file);
 	ret->to_offset = map->offset - map->start;
-	if (ret->file->rows && ret->file->state != FILE_FAILED)
+	if (ret->file->rows)
 		ret->table = rows_table(ret->file->rows);
 	return true;
 }

@@ -56,8 +56,8 @@ struct unwind_cursor {
 };
 
 /*
- * `size` bytes (1 to 8) at `addr`, zero-extended. What is not there is TRUNCATED when it may be
- * stack that was not copied: a user address that is in a hole, or at most UNWIND_REACH above the
+ * `size` bytes (1 to 8) at `addr`, zero-extended. What is in no window, or in a hole of one, is
+ * TRUNCATED when it may be stack that was not copied: a user address at most UNWIND_REACH above the
  * stack's base, or any one at all if the sampler said that something is missing (ABI_F_CUT,
  * ABI_F_PART_LOST) or if `elsewhere`: it may belong to another stack. All else is BAD.
  */

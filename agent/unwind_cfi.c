@@ -29,24 +29,13 @@ const uint8_t *unwind_bytes(struct unwind_cursor *c, uint64_t addr, uint64_t len
 	return NULL;
 }
 
-static bool in_any_hole(const struct unwind_cursor *c, uint64_t addr, uint32_t size)
-{
-	for (uint32_t i = 0; i < c->in->nwindows; i++) {
-		const struct unwind_window *w = &c->in->windows[i];
-
-		if (unwind_in_window(w, addr, size) && in_hole(w, addr - w->address, size))
-			return true;
-	}
-	return false;
-}
-
 static enum unwind_step read_missed(struct unwind_cursor *c, uint64_t addr, uint32_t size,
 				    bool elsewhere)
 {
 	if (addr < UNWIND_USER_MIN || addr > UNWIND_USER_MAX - size)
 		return UNWIND_STEP_BAD;
 	if (!elsewhere && !(c->in->flags & (ABI_F_CUT | ABI_F_PART_LOST)) &&
-	    addr - c->base >= UNWIND_REACH && !in_any_hole(c, addr, size))
+	    addr - c->base >= UNWIND_REACH)
 		return UNWIND_STEP_BAD;
 	c->missing = addr;
 	return UNWIND_STEP_TRUNCATED;

@@ -15,7 +15,8 @@ enum unwind_step unwind_arch_frame_pointer(struct unwind_cursor *c)
 
 	if (c->lost & UNWIND_BIT(ABI_X86_RBP))
 		return UNWIND_STEP_TRUNCATED;
-	if (~c->valid & kept || rbp % 8 != 0 || rbp < rsp || rbp - rsp >= UNWIND_REACH ||
+	/* A frame pointer below sp is, by the subtraction, far above it. */
+	if (~c->valid & kept || rbp % 8 != 0 || rbp - rsp >= UNWIND_REACH ||
 	    rbp > UNWIND_USER_MAX - 16)
 		return UNWIND_STEP_NO_CFI;
 	step = unwind_read(c, rbp, 8, false, &saved);

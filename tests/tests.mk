@@ -71,6 +71,12 @@ TEST_LIBS_elffile := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_answer := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_answer := $(SYMBOLIZER_TEST_LIBS)
 
+# It runs the program itself.
+UNIT += symbolizer
+TEST_OBJS_symbolizer := $(OUT)/symbolizer/msg.o $(BASE_OBJS)
+$(OUT)/tests/unit/test_symbolizer: | $(BIN)/flamed-symbolizer
+$(OUT)/tests/unit/test_symbolizer.o: CPPFLAGS += -DSYMBOLIZER_PATH='"$(BIN)/flamed-symbolizer"'
+
 # symbolizer: fuzz targets; FUZZ_OBJS_NAME are the real objects that tests/fuzz/fuzz_NAME.c links.
 FUZZ += elf demangle msg_symbolizer
 FUZZ_OBJS_elf := $(SYMBOLIZER_LIB_OBJS)
@@ -175,7 +181,7 @@ TEST_OBJS_sampler := $(TEST_OBJS_sample)
 TEST_LIBS_sampler := -lbpf -lm
 TEST_OBJS_cpulist := $(OUT)/agent/cpulist.o
 
-# ---- benchmarks: `make bench` measures, prints a table and writes docs/benchmarks.md ------------------
+# ---- benchmarks: `make bench` prints a table and writes docs/benchmarks.md; BENCH_ARGS='--quick --only cpu'
 
 BENCH := bpf_cost bench_unwind bench_cold bench_work
 BENCH_PROGRAMS = $(addprefix $(OUT)/tests/bench/,$(BENCH))
@@ -194,4 +200,4 @@ bench: deps-check
 	@$(MAKE) --no-print-directory bench-built
 bench-built: all workloads $(BENCH_PROGRAMS)
 	@env FLAMED_BIN=$(abspath $(BIN)) FLAMED_BUILD=$(abspath $(OUT)) \
-		tests/bench/bench.py --write docs/benchmarks.md $(BENCH_ARGS)
+		tests/bench/bench.py $(or $(BENCH_ARGS),--write docs/benchmarks.md)

@@ -1,0 +1,413 @@
+#!/usr/bin/python3
+"""bench.py [--quick] [--only GROUP] [--write FILE] - measures flamed, prints a table.
+
+Needs what `make bench` builds, and root. Things that are compared run in turn, A B A B, and the
+noise beside a figure is half of the range of its repeated runs. --write makes docs/benchmarks.md:
+every figure on that page is one that this program printed.
+"""
+
+import argparse
+import math
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from measure import Counted, Repeated, busy_cpus, cpu_ns, held_kib, memory, name, read, running
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+BIN = os.environ.get("FLAMED_BIN", os.path.join(ROOT, "bin"))
+BUILD = os.environ.get("FLAMED_BUILD", os.path.join(ROOT, "build/release"))
+NCPUS = len(os.sched_getaffinity(0))
+HZ = 100
+WARM_HZ = 1000
+MIX_CPUS = min(2, NCPUS)  # mix.py
+MIX = [os.path.join(HERE, "mix.py"), os.path.join(BUILD, "workloads")]
+
+MET, NOT_MET, UNDECIDED = "met", "**not met**", "undecided: inside the noise"
+
+
+class Row:
+    def __init__(self, what, value, noise=None, unit="", goal=None, digits=1):
+        self.what = what
+        self.value = value if isinstance(value, str) else f"{value:.{digits}f} {unit}".strip()
+        self.noise = "" if noise is None else f"± {noise:.{digits}f}"
+        self.goal = "" if goal is None else f"≤ {goal:g} {unit}"
+        self.verdict = "" if goal is None else verdict(value, noise or 0, goal)
+
+    def cells(self):
+        return [self.what, self.value, self.noise, self.goal, self.verdict]
+
+
+def verdict(value, noise, goal):
+    if abs(value - goal) <= noise:
+        return UNDECIDED
+    return MET if value < goal else NOT_MET
+
+
+def of(what, values, **kwargs):
+    r = Repeated(values)
+    return Row(what, r.median, r.noise, **kwargs)
+
+
+def program(path):
+    return os.path.join(BUILD, "tests/bench", path)
+
+
+def output(*argv):
+    result = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(argv)} failed: {result.stderr[-1000:]}")
+    return result.stdout
+
+
+def numbers(line):
+    return {k: float(v) for k, v in re.findall(r"(\w+)=([\d.]+)", line)}
+
+
+# ---- one sample, in the kernel ----
+
+
+def cost(kind, size, seconds, hz):
+    """(us taken from the interrupted program, us by the kernel's account of the BPF program)"""
+    n = numbers(output(program("bpf_cost"), kind, str(size), str(seconds), str(hz)))
+    return n["stolen_ns"] / 1000, n["bpf_ns"] / 1000
+
+
+def bench_bpf(quick, _):
+    rounds, seconds = (2, 1) if quick else (5, 2)
+    kinds = [(HZ, 4), (HZ, 16), (HZ, 32), (HZ, 64), (WARM_HZ, 4), (WARM_HZ, 16)]
+    empty, sampled = {HZ: [], WARM_HZ: []}, {kind: [] for kind in kinds}
+    for _ in range(rounds):
+        for hz in empty:
+            empty[hz].append(cost("empty", 16, seconds, hz))
+            for kind in kinds:
+                if kind[0] == hz:
+                    sampled[kind].append(cost("sample", kind[1], seconds, hz))
+    rows = []
+    for hz, runs in empty.items():
+        how = "" if hz == HZ else f", caches warm ({hz} Hz)"
+        rows.append(of(f"empty program{how}: taken", [e[0] for e in runs], unit="us"))
+        for size in (size for h, size in kinds if h == hz):
+            ours = sampled[(hz, size)]
+            above = [s[0] - e[0] for s, e in zip(ours, runs)]
+            goal = 3 if hz == HZ and size <= 16 else None  # typical stacks have 6 KiB
+            what = f"{size} KiB of stack{how}"
+            rows.append(of(f"{what}: taken, above the empty program", above, unit="us", goal=goal))
+            rows.append(of(f"{what}: the program's own time", [s[1] for s in ours], unit="us"))
+    return rows
+
+
+# ---- one frame, in user space ----
+
+
+def instructions_per_frame(scratch):
+    few, many, frames = 640, 6400, 40
+    counts = []
+    for stacks in (few, many):
+        argv = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={scratch}/callgrind"]
+        result = subprocess.run(
+            [*argv, program("bench_unwind"), str(stacks)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        counts.append(int(re.search(r"Collected : (\d+)", result.stderr)[1]))
+    return (counts[1] - counts[0]) / ((many - few) * frames)
+
+
+def cold_files():
+    libc = re.search(r"=> (\S*libc\.so\S*)", output("/usr/bin/ldd", "/bin/sh"))[1]
+    return {
+        "libc": libc,
+        "python3": os.path.realpath("/usr/bin/python3"),
+        "cc1": output("/usr/bin/gcc", "-print-prog-name=cc1").strip(),
+        "node": os.path.realpath("/usr/bin/node"),
+    }
+
+
+def bench_frames(quick, scratch):
+    hot, cold, files = [], [], cold_files()
+    symbolizer = os.path.join(BIN, "flamed-symbolizer")
+    for _ in range(2 if quick else 5):
+        lines = output(program("bench_unwind"))
+        hot.append(dict(re.findall(r"frame (\w+) best=[\d.]+ median=([\d.]+)", lines)))
+        lines = output(program("bench_cold"), symbolizer, *files.values())
+        cold.append([numbers(line) for line in lines.splitlines()])
+    rows = [
+        of("hot, two stacks over and over", [float(h["hot"]) for h in hot], unit="ns"),
+        of("hot, 64 stacks in turn", [float(h["mixed"]) for h in hot], unit="ns"),
+    ]
+    if shutil.which("valgrind"):
+        count = instructions_per_frame(scratch)
+        rows.append(Row("hot, 64 stacks in turn, callgrind", count, unit="instructions", digits=0))
+    else:
+        rows.append(Row("hot, instructions", "not measured: no valgrind"))
+    for i, file in enumerate(files):
+        for key, what in (
+            ("row_us", "its row, asked alone"),
+            ("row_batched_us", "its row, 64 at a time"),
+            ("name_us", "its name, 64 at a time"),
+        ):
+            rows.append(of(f"cold, {file}: {what}", [run[i][key] for run in cold], unit="us"))
+    return rows
+
+
+# ---- whole recordings ----
+
+
+def record(seconds, scratch):
+    out = os.path.join(scratch, "flamed.pb.gz")
+    return Counted([os.path.join(BIN, "flamed"), "record", "-d", str(seconds), "-o", out])
+
+
+def middle_of(recording, seconds):
+    """{role: share of a core} in the middle of a recording, per cent."""
+    time.sleep(seconds * 0.4)
+    pids = recording.pids()
+    before, start = {pid: cpu_ns([pid]) for pid in pids}, time.monotonic_ns()
+    time.sleep(seconds * 0.4)
+    lasted = time.monotonic_ns() - start
+    return {name(pid): 100 * (cpu_ns([pid]) - before[pid]) / lasted for pid in pids}
+
+
+def record_flamed(seconds, scratch):
+    start_cpu_s, _ = record(0.01, scratch).finish(60)
+    recording = record(seconds, scratch)
+    roles = middle_of(recording, seconds)
+    cpu_s, stderr = recording.finish(seconds + 60)
+    samples = int(re.search(r"^samples: (\d+)", stderr, re.M)[1])
+    return {
+        "start_ms": 1000 * start_cpu_s,
+        "percent": 100 * (cpu_s - start_cpu_s) / seconds,
+        "us": 1e6 * cpu_s / samples,
+        "us_running": 1e6 * (cpu_s - start_cpu_s) / samples,
+        "middle": sum(roles.values()),
+        "roles": roles,
+    }
+
+
+def record_perf(seconds, scratch):
+    data = os.path.join(scratch, "perf.data")
+    sampling = ["-e", "cpu-clock", "--call-graph", "dwarf", "-F", str(HZ), "-a"]
+    argv = ["/usr/bin/perf", "record", *sampling, "-o", data, "--", "sleep", str(seconds)]
+    recorded, stderr = Counted(argv).finish(seconds + 60)
+    # Names of inlined functions, which flamed does not look for, would take most of its time.
+    scripted, _ = Counted(["/usr/bin/perf", "script", "--no-inline", "-i", data]).finish(240)
+    samples = int(re.search(r"\((\d+) samples\)", stderr)[1])
+    return {"record": 1e6 * recorded / samples, "us": 1e6 * (recorded + scripted) / samples}
+
+
+def bench_cpu(quick, scratch):
+    rounds, seconds = (2, 5) if quick else (3, 20)
+    ours, theirs = [], []
+    with running(MIX):
+        time.sleep(3)
+        for _ in range(rounds):
+            ours.append(record_flamed(seconds, scratch))
+            theirs.append(record_perf(seconds, scratch))
+    core = "% of a core"
+    rows = [
+        of(
+            "flamed without its start, naming and writing included",
+            [o["percent"] for o in ours],
+            unit=core,
+            goal=0.3 + 0.1 * MIX_CPUS,
+            digits=2,
+        ),
+        of("flamed in the middle", [o["middle"] for o in ours], unit=core, digits=2),
+    ]
+    for role in ("agent", "symbolizer", "reader"):
+        shares = [o["roles"].get(role, 0) for o in ours]
+        rows.append(of(f"flamed in the middle: {role}", shares, unit=core, digits=2))
+    return rows + [
+        of("flamed, start and an empty profile", [o["start_ms"] for o in ours], unit="ms", digits=0),
+        of("flamed without its start, per sample", [o["us_running"] for o in ours], unit="us"),
+        of("flamed, the whole command, per sample", [o["us"] for o in ours], unit="us"),
+        of("`perf record --call-graph dwarf`, per sample", [t["record"] for t in theirs], unit="us"),
+        of("the same and `perf script`, per sample", [t["us"] for t in theirs], unit="us"),
+        of("perf : flamed, the whole commands", [t["us"] / o["us"] for o, t in zip(ours, theirs)]),
+    ]
+
+
+# ---- memory ----
+
+
+def bench_memory(quick, scratch):
+    seconds = 8 if quick else 60
+    peak, at_end = 0, {}
+    with running(MIX):
+        time.sleep(3)
+        recording = record(seconds, scratch)
+        end = time.monotonic() + seconds
+        while recording.process.poll() is None:
+            now = memory(recording.pids())
+            peak = max(peak, held_kib(now))
+            if time.monotonic() < end and len(now) >= 4:
+                at_end = now
+            time.sleep(0.2)
+        recording.finish(60)
+    total = {k: sum(p[k] for p in at_end.values()) / 1024 for k in ("bpf", "perf", "file")}
+    what = f"all processes after {seconds} s, without file pages"
+    rows = [
+        Row(what, held_kib(at_end) / 1024, unit="MiB", goal=48),
+        Row("their peak, naming and writing included", peak / 1024, unit="MiB", goal=64),
+    ]
+    for role, kinds in sorted(at_end.items()):
+        resident = (kinds["anon"] + kinds["shmem"]) / 1024
+        rows.append(Row(f"{role}: anonymous + shared", resident, unit="MiB"))
+    return rows + [
+        Row("BPF programs and maps, the ring among them", total["bpf"], unit="MiB"),
+        Row("rings of the side-band", total["perf"], unit="MiB"),
+        Row("file pages (programs, libraries)", total["file"], unit="MiB"),
+    ]
+
+
+# ---- what the sampled program notices ----
+
+
+def work(rounds):
+    """The same work on every CPU; ns of CPU time per round."""
+    argv = [program("bench_work"), str(rounds)]
+    each = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(NCPUS)]
+    return [int(process.communicate(timeout=120)[0]) for process in each]
+
+
+def bench_slowdown(quick, scratch):
+    rounds, runs, each = (3, 2, 1000) if quick else (8, 4, 2500)
+    off, on = [], []
+    for _ in range(rounds):
+        off.append(statistics.median(v for _ in range(runs) for v in work(each)))
+        recording = record(3600, scratch)
+        try:
+            time.sleep(2)
+            on.append(statistics.median(v for _ in range(runs) for v in work(each)))
+            if recording.process.poll() is not None:
+                raise RuntimeError("flamed ended before its time")
+        finally:
+            recording.kill()
+    percent = [100 * (b / a - 1) for a, b in zip(off, on)]
+    mean, error = statistics.mean(percent), 2 * statistics.stdev(percent) / math.sqrt(rounds)
+    base = Repeated(off)
+    slower = Row("CPU time of the same work with flamed", mean, error, unit="% more", digits=2)
+    if abs(mean) <= error:
+        slower.verdict = "not resolvable here"
+    noise = 100 * base.noise / base.median
+    return [slower, Row("noise of the work itself", noise, unit="%", digits=2)]
+
+
+# ---- the table ----
+
+GROUPS = {
+    "bpf": (
+        f"One sample, in the kernel ({HZ} Hz)",
+        bench_bpf,
+        "`bpf_cost`: a process pinned to a CPU holds so much stack and reads the clock without end;"
+        " the median of the pauses in which a sample's time lies is what was taken from it. The"
+        " empty program only notes the time. The kernel's own account of the program"
+        " (`BPF_ENABLE_STATS`) contains whatever else was sampled on that CPU. The goal is meant"
+        " for typical stacks, which have 6 KiB.",
+    ),
+    "frames": (
+        "One frame, in user space",
+        bench_frames,
+        "`bench_unwind`: stacks of 40 frames, rows known. `bench_cold`: CPU time of both sides for"
+        " addresses spread over a file's code, asked of the sandboxed symbolizer at first sight.",
+    ),
+    "cpu": (
+        f"All processes on a mixed load ({HZ} Hz)",
+        bench_cpu,
+        f"`mix.py`: C++ with exceptions, threads, Python, JavaScript, Go and gcc on {MIX_CPUS}"
+        " CPUs. CPU time of the command and all its children, in turn with perf, which copies 8 KiB"
+        " of stack a sample. The goal is 0.3 % and 0.1 % for each busy CPU.",
+    ),
+    "memory": (
+        "Memory on the same load",
+        bench_memory,
+        "Resident memory by `/proc/PID/smaps_rollup`, shared pages divided among those that share"
+        " them; BPF memory as the kernel accounts for it (`/proc/PID/fdinfo`). The goals include"
+        " BPF memory and rings.",
+    ),
+    "slowdown": (
+        "A CPU-bound program on every CPU",
+        bench_slowdown,
+        "`bench_work`: fixed work, flamed off and on in turn; the noise is twice the standard error"
+        " of the pairs.",
+    ),
+}
+
+
+def machine():
+    cpuinfo = read("/proc/cpuinfo")
+    model = re.search(r"^model name\s*: (.*)$", cpuinfo, re.M)
+    model = model[1].strip() if model else os.uname().machine
+    kernel = re.match(r"[\d.]+", os.uname().release)[0]
+    guest = ", a virtual machine" if re.search(r"\bhypervisor\b", cpuinfo) else ""
+    busy = busy_cpus(2)
+    return (
+        f"{NCPUS} CPUs ({model}{guest}), Linux {kernel}."
+        f" Before it began other programs kept {busy:.1f} CPUs busy."
+    )
+
+
+HEAD = ["what", "measured", "noise", "goal", ""]
+
+
+def as_text(rows):
+    cells = [[cell.replace("*", "").replace("`", "") for cell in row.cells()] for row in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(HEAD))]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in cells)
+    return "\n".join("  " + line for line in lines)
+
+
+def as_markdown(rows):
+    lines = [HEAD, ["---"] * len(HEAD), *(row.cells() for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+PAGE = """# Benchmarks
+
+Written by `make bench`, which prints the same figures: do not edit. The programs are in `tests/bench/`.
+
+{machine}
+
+Compared things run in turn. The noise is half of the range of repeated runs of the same thing; a figure
+within its noise of a goal is undecided. Goals are those that this project has set itself.
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="short runs: to see that it works")
+    parser.add_argument("--only", choices=GROUPS, action="append", help="these groups of rows")
+    parser.add_argument("--write", metavar="FILE", help="the page; only of whole runs")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("bench.py: run it as root")
+    if options.write and (options.quick or options.only):
+        sys.exit("bench.py: a page is written only of a whole run")
+    host = machine()
+    print(host, flush=True)
+    page = PAGE.format(machine=host)
+    with tempfile.TemporaryDirectory(prefix="flamed-bench-") as scratch:
+        for key in options.only or GROUPS:
+            title, bench, how = GROUPS[key]
+            start = time.monotonic()
+            rows = bench(options.quick, scratch)
+            print(f"\n{title}  [{time.monotonic() - start:.0f} s]\n{as_text(rows)}", flush=True)
+            page += f"\n## {title}\n\n{how}\n\n{as_markdown(rows)}\n"
+    if options.write:
+        with open(options.write, "w", encoding="utf-8") as f:
+            f.write(page)
+        print(f"\nwrote {options.write}")
+
+
+main()

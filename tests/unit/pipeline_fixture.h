@@ -1,0 +1,86 @@
+/*
+ * pipeline_fixture - a world around a pipeline: processes that map files, samples with chosen call
+ * chains, a reader and a symbolizer that answer when the test says so, and the batches that come out.
+ *
+ * Files of one base name are one file (identity), those whose base name begins with "fail" cannot be
+ * opened. Code is simple: each function keeps nothing on the stack but its return address. The
+ * function at offset 0x123 of /bin/a is named a:123 (callers: of the call, one byte before).
+ */
+#ifndef TESTS_UNIT_PIPELINE_FIXTURE_H
+#define TESTS_UNIT_PIPELINE_FIXTURE_H
+
+#include "agent/pipeline.h"
+
+enum { WORLD_BATCHES_MAX = 16, WORLD_FILES_MAX = 8192 };
+
+struct world_open {
+	struct world_open *next;
+	uint64_t file_id;
+};
+
+struct world_request {
+	struct world_request *next;
+	bool is_names;
+	struct msg_request request;
+};
+
+struct world_kernel {
+	struct world_kernel *next;
+	uint32_t n;
+	uint64_t addresses[];
+};
+
+struct world {
+	struct pipeline *p;
+	struct event_log *log;		/* everything that the pipeline was told */
+	int log_fd;
+	struct world_open *opens;
+	struct world_request *requests;
+	struct world_kernel *kernels;
+	char *paths[WORLD_FILES_MAX];	/* by file id */
+	uint32_t nopens, nrows_asked, nnames_asked, nrescans;
+	uint64_t naddrs_asked;
+	uint32_t nbatches;
+	struct bufw batches[WORLD_BATCHES_MAX];	/* encoded */
+	uint64_t nbatch_samples;	/* sum of all counts */
+	uint64_t nsent;			/* first parts handed in */
+	uint64_t seq;
+};
+
+/* The conf's ops and arg are filled in. */
+void world_init(struct world *w, const struct pipeline_conf *conf);
+void world_fini(struct world *w);
+
+void world_event(struct world *w, const struct event *e);
+void world_start(struct world *w, uint64_t time_ns, const uint32_t *targets, uint32_t ntargets, bool after_exec);
+void world_map(struct world *w, uint64_t time_ns, uint32_t pid, uint64_t start, const char *path);
+void world_exec(struct world *w, uint64_t time_ns, uint32_t pid);
+void world_fork(struct world *w, uint64_t time_ns, uint32_t pid, uint32_t ppid);
+void world_exit(struct world *w, uint64_t time_ns, uint32_t pid);
+void world_lost(struct world *w, uint64_t time_ns);
+/* One process of a scan, with at most one mapping at `start` (path NULL: none); pid 0: its end. */
+void world_scanned(struct world *w, uint64_t time_ns, uint32_t pid, uint32_t ppid, uint64_t start,
+		   const char *path);
+/* A sample whose registers and stack say pcs[0] was called from pcs[1] - 1, and so on. */
+void world_sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_t *pcs, uint32_t n);
+void world_kernel_sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_t *addresses, uint32_t n);
+void world_turn(struct world *w, uint64_t time_ns);
+void world_window(struct world *w, uint64_t time_ns, bool last);
+
+/* Each answers everything that was asked of this kind, and what is asked because of that. */
+void world_open_all(struct world *w, uint64_t time_ns);
+void world_answer_rows(struct world *w, uint64_t time_ns);
+void world_answer_names(struct world *w, uint64_t time_ns);
+/* One of the questions, by number; nonsense when `garbage`. False when there is none. */
+bool world_answer_one(struct world *w, uint64_t time_ns, uint32_t which, const void *garbage, size_t len);
+
+/* Opens, rows, names, until nothing is asked any more. */
+void world_settle(struct world *w, uint64_t time_ns);
+
+/* Feeds the log to another pipeline, which asks nobody; its batches go to `ret`. */
+void world_replay(struct world *w, struct world *ret, const struct pipeline_conf *conf);
+
+/* The batch's stacks as text, a line each: "pid executable count: a:10 a:20". Free it. */
+char *world_text(const struct world *w, uint32_t batch);
+
+#endif

@@ -1,0 +1,521 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+#include "agent/child.h"
+#include "agent/symclient.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "symbolizer/msg.h"
+
+/* ---- the child: this program, run with an argument ---------------------------------------------- */
+
+enum { ECHO = 10, CRASH, HANG, NONSENSE, THRICE, READ_FD, KILL_SELF, EXIT };
+enum { CRASHING_FILE = 666 };
+
+static void reply(uint32_t type, const void *data, size_t len)
+{
+	if (ipc_send(IPC_FD, type, data, len, -1))
+		_exit(3);
+}
+
+static void serve(const struct ipc_msg *msg)
+{
+	char text[64] = "";
+	struct msg_request r;
+	struct bufr in;
+
+	switch (msg->type) {
+	case CRASH:
+		abort();
+	case HANG:
+		sleep(600);
+		break;
+	case NONSENSE:
+		reply(NONSENSE + 100, "", 0);
+		break;
+	case THRICE:
+		reply(THRICE, "a", 1);
+		reply(THRICE, "b", 1);
+		reply(ECHO, "c", 1);
+		break;
+	case READ_FD:
+		if (pread(msg->fd, text, sizeof(text), 0) < 0)
+			_exit(4);
+		close(msg->fd);
+		reply(ECHO, text, strlen(text));
+		break;
+	case KILL_SELF:
+		raise(SIGKILL);
+		break;
+	case EXIT:
+		_exit(0);
+	case MSG_ROWS:
+	case MSG_NAMES:
+		bufr_init(&in, msg->data, msg->len);
+		if (msg_request_decode(&in, &r))
+			_exit(5);
+		if (r.file_id == CRASHING_FILE)
+			abort();
+		reply(msg->type, &r.id, sizeof(r.id));
+		break;
+	default:
+		reply(ECHO, msg->data, msg->len);
+	}
+}
+
+static int child_main(const char *mode)
+{
+	struct rlimit none = { 0, 0 };
+	struct ipc_in in = { 0 };
+	struct ipc_msg msg;
+	int r;
+
+	(void)setrlimit(RLIMIT_CORE, &none);
+	if (strcmp(mode, "mute") == 0)
+		sleep(600);
+	if (strcmp(mode, "other-build") == 0)
+		r = ipc_send(IPC_FD, IPC_HELLO, "another", 7, -1);
+	else
+		r = ipc_hello();
+	while (r >= 0 && (r = ipc_recv(IPC_FD, &in, &msg)) == 1)
+		serve(&msg);
+	ipc_in_fini(&in);
+	return r < 0;
+}
+
+/* ---- the owner ----------------------------------------------------------------------------------- */
+
+enum { TAGS_MAX = 4096 };
+
+struct tag {
+	uint32_t n;
+	uint32_t answers, troubles;
+	bool is_over, is_freed;
+	enum child_trouble why;
+};
+
+static struct loop *loop;
+static struct child *child;
+static struct tag tags[TAGS_MAX];
+static uint32_t ntags, nanswered, last_answered;
+static uint32_t tries_max;	/* troubles until a request is given up */
+static uint32_t obsolete_from;
+static char last_text[64];
+static size_t last_len;
+
+static int on_answer(void *arg UNUSED, void *tag, struct ipc_msg *msg)
+{
+	struct tag *t = tag;
+
+	if (msg->type == THRICE) {
+		t->answers++;
+		return CHILD_MORE;
+	}
+	if (msg->type != ECHO)
+		return -EBADMSG;
+	assert_false(t->is_over);
+	assert_true(nanswered == 0 || t->n > last_answered);
+	t->is_over = true;
+	t->answers++;
+	last_answered = t->n;
+	nanswered++;
+	last_len = msg->len;
+	memset(last_text, 0, sizeof(last_text));
+	memcpy(last_text, msg->data, MIN(msg->len, sizeof(last_text) - 1));
+	return CHILD_ANSWERED;
+}
+
+static bool on_trouble(void *arg UNUSED, void *tag, enum child_trouble why)
+{
+	struct tag *t = tag;
+
+	assert_false(t->is_over);
+	t->why = why;
+	t->answers = 0; /* it is served from the start */
+	if (++t->troubles < tries_max)
+		return true;
+	t->is_over = true;
+	return false;
+}
+
+static bool is_obsolete(void *arg UNUSED, void *tag)
+{
+	struct tag *t = tag;
+
+	if (t->n < obsolete_from)
+		return false;
+	t->is_over = true;
+	return true;
+}
+
+static void free_tag(void *tag)
+{
+	struct tag *t = tag;
+
+	assert_false(t->is_over);
+	t->is_freed = true;
+}
+
+static const struct child_ops ops = { .answer = on_answer, .trouble = on_trouble, .obsolete = is_obsolete,
+				      .free_tag = free_tag };
+
+static struct ipc_program program(const char *mode)
+{
+	static int exe_fd = -1;
+
+	if (exe_fd < 0)
+		exe_fd = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+	assert_true(exe_fd >= 0);
+	return (struct ipc_program){ .name = "test-child", .arg = mode, .exe_fd = exe_fd };
+}
+
+static void start(const char *mode, uint64_t deadline_ns, uint32_t window)
+{
+	struct child_conf conf = { .program = program(mode), .ops = &ops, .deadline_ns = deadline_ns,
+				   .window = window };
+
+	assert_int_equal(child_new(&child, loop, &conf), 0);
+}
+
+static int set_up(void **state UNUSED)
+{
+	memset(tags, 0, sizeof(tags));
+	ntags = nanswered = last_answered = 0;
+	tries_max = UINT32_MAX;
+	obsolete_from = UINT32_MAX;
+	return loop_new(&loop);
+}
+
+static int tear_down(void **state UNUSED)
+{
+	child = child_free(child);
+	loop = loop_free(loop);
+	return 0;
+}
+
+static struct tag *ask(uint32_t type, const void *data, size_t len)
+{
+	struct tag *t = &tags[ntags];
+
+	t->n = ++ntags;
+	assert_int_equal(child_ask(child, type, data, len, -1, t), 0);
+	return t;
+}
+
+static void run_until_idle(uint64_t wait_ns)
+{
+	uint64_t end = clock_mono_ns() + wait_ns;
+
+	while (child_pending(child)) {
+		assert_int_equal(loop_once(loop, 100 * NSEC_PER_MSEC), 0);
+		assert_true(clock_mono_ns() < end);
+	}
+}
+
+static void answers_come_in_order(void **state UNUSED)
+{
+	static char big[300000];
+
+	start("serve", 5 * NSEC_PER_SEC, 4);
+	memset(big, 'x', sizeof(big));
+	for (uint32_t i = 0; i < 500; i++)
+		ask(ECHO, big, i % 50 == 7 ? sizeof(big) : 10);
+	assert_int_equal(child_pending(child), 500);
+	run_until_idle(20 * NSEC_PER_SEC);
+	assert_int_equal(nanswered, 500);
+	assert_int_equal(child_restarts(child), 0);
+}
+
+static void a_descriptor_travels_with_its_request(void **state UNUSED)
+{
+	struct tag *t = &tags[ntags++];
+	int fd;
+
+	start("serve", 5 * NSEC_PER_SEC, 4);
+	assert_int_equal(ipc_memfd("x", "from the descriptor", 19, &fd), 0);
+	t->n = ntags;
+	assert_int_equal(child_ask(child, READ_FD, NULL, 0, fd, t), 0);
+	close(fd); /* it was duplicated */
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_string_equal(last_text, "from the descriptor");
+}
+
+static void an_answer_may_have_several_messages(void **state UNUSED)
+{
+	struct tag *t;
+
+	start("serve", 5 * NSEC_PER_SEC, 4);
+	t = ask(THRICE, NULL, 0);
+	ask(ECHO, "after", 5);
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_int_equal(t->answers, 3);
+	assert_string_equal(last_text, "after");
+}
+
+static void killed_at_any_time_every_request_is_answered_once(void **state UNUSED)
+{
+	unsigned int seed = 7, nkills = 0;
+	uint64_t end = clock_mono_ns() + 60 * NSEC_PER_SEC;
+
+	start("serve", 5 * NSEC_PER_SEC, 8);
+	for (uint32_t i = 0; i < 2000; i++)
+		ask(ECHO, "0123456789", 10);
+	while (child_pending(child)) {
+		assert_int_equal(loop_once(loop, 10 * NSEC_PER_MSEC), 0);
+		if (rand_r(&seed) % 8 == 0 && child_pid(child) > 0 && nkills < 6) {
+			usleep((useconds_t)(rand_r(&seed) % 2000));
+			assert_int_equal(kill(child_pid(child), SIGKILL), 0);
+			nkills++;
+		}
+		assert_true(clock_mono_ns() < end);
+	}
+	assert_int_equal(nanswered, 2000);
+	for (uint32_t i = 0; i < ntags; i++) {
+		assert_int_equal(tags[i].answers, 1);
+		if (tags[i].troubles)
+			assert_int_equal(tags[i].why, CHILD_KILLED);
+	}
+	assert_true(nkills >= 3);
+	assert_in_range(child_restarts(child), 1, nkills);
+}
+
+static void a_request_that_ends_the_child_twice_is_given_up(void **state UNUSED)
+{
+	static const uint32_t ends[] = { CRASH, EXIT, KILL_SELF, NONSENSE };
+
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+		struct tag *bad;
+
+		tries_max = 2;
+		start("serve", 5 * NSEC_PER_SEC, 8);
+		for (int k = 0; k < 5; k++)
+			ask(ECHO, "before", 6);
+		bad = ask(ends[i], NULL, 0);
+		for (int k = 0; k < 5; k++)
+			ask(ECHO, "after", 5);
+		run_until_idle(10 * NSEC_PER_SEC);
+		assert_int_equal(nanswered, 10);
+		assert_int_equal(bad->troubles, 2);
+		assert_int_equal(bad->why, ends[i] == KILL_SELF ? CHILD_KILLED : CHILD_CRASHED);
+		assert_int_equal(child_restarts(child), 2);
+		assert_int_equal(child_late(child), 0);
+		tear_down(NULL);
+		set_up(NULL);
+	}
+}
+
+static void a_late_child_is_replaced(void **state UNUSED)
+{
+	struct tag *bad, *good;
+	pid_t first;
+
+	tries_max = 1;
+	start("serve", 300 * NSEC_PER_MSEC, 8);
+	bad = ask(HANG, NULL, 0);
+	good = ask(ECHO, "x", 1);
+	first = child_pid(child);
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_int_equal(bad->why, CHILD_LATE);
+	assert_int_equal(good->answers, 1);
+	assert_int_equal(good->troubles, 0);
+	assert_int_equal(child_late(child), 1);
+	assert_int_not_equal(child_pid(child), first);
+	assert_int_equal(kill(first, 0), -1);
+}
+
+static void the_deadline_is_of_each_request(void **state UNUSED)
+{
+	uint64_t end = clock_mono_ns() + 900 * NSEC_PER_MSEC;
+
+	start("serve", 300 * NSEC_PER_MSEC, 8);
+	/* Busy for longer than the deadline, and idle for longer. */
+	while (clock_mono_ns() < end) {
+		ask(ECHO, "x", 1);
+		run_until_idle(NSEC_PER_SEC);
+		usleep(1000);
+	}
+	assert_int_equal(loop_once(loop, 400 * NSEC_PER_MSEC), 0);
+	assert_int_equal(child_restarts(child), 0);
+}
+
+/* What does not depend on a request at all: it must not take the requests along. */
+static void a_child_that_never_says_its_name_is_replaced(void **state UNUSED)
+{
+	uint64_t begin = clock_mono_ns();
+	struct tag *t;
+
+	start("mute", 300 * NSEC_PER_MSEC, 8);
+	t = ask(ECHO, "x", 1);
+	while (!child_restarts(child)) {
+		assert_int_equal(loop_once(loop, 100 * NSEC_PER_MSEC), 0);
+		assert_true(clock_mono_ns() - begin < 15 * NSEC_PER_SEC);
+	}
+	assert_true(clock_mono_ns() - begin > 5 * NSEC_PER_SEC);
+	assert_int_equal(t->troubles, 0);
+	assert_int_equal(child_pending(child), 1);
+}
+
+static void a_child_of_another_build_is_refused(void **state UNUSED)
+{
+	int r = 0;
+
+	start("other-build", 5 * NSEC_PER_SEC, 8);
+	for (int i = 0; i < 50 && !r; i++)
+		r = loop_once(loop, 100 * NSEC_PER_MSEC);
+	assert_int_equal(r, -EPROTO);
+}
+
+static void what_is_too_large_was_never_asked(void **state UNUSED)
+{
+	size_t len = (size_t)IPC_PAYLOAD_MAX + 1;
+	char *data = calloc(1, len);
+
+	assert_non_null(data);
+	start("serve", 5 * NSEC_PER_SEC, 8);
+	assert_int_equal(child_ask(child, ECHO, data, len, -1, &tags[0]), -EMSGSIZE);
+	assert_int_equal(child_pending(child), 0);
+	ask(ECHO, "x", 1);
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_int_equal(nanswered, 1);
+	free(data);
+}
+
+static void a_descriptor_that_cannot_be_sent_leaves_the_tag_with_the_caller(void **state UNUSED)
+{
+	start("serve", 5 * NSEC_PER_SEC, 8);
+	assert_int_equal(child_ask(child, ECHO, "x", 1, 1000000, &tags[0]), -EBADF);
+	assert_int_equal(child_pending(child), 0);
+}
+
+static void what_is_obsolete_is_not_sent(void **state UNUSED)
+{
+	start("serve", 5 * NSEC_PER_SEC, 2);
+	for (int i = 0; i < 10; i++)
+		ask(ECHO, "x", 1);
+	obsolete_from = 5;
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_int_equal(nanswered, 4);
+	for (uint32_t i = 0; i < 10; i++)
+		assert_true(tags[i].is_over);
+	obsolete_from = UINT32_MAX;
+	ask(ECHO, "y", 1);
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_int_equal(nanswered, 5);
+}
+
+static void what_is_left_is_freed_with_the_child(void **state UNUSED)
+{
+	pid_t pid;
+
+	start("serve", 5 * NSEC_PER_SEC, 8);
+	pid = child_pid(child);
+	for (int i = 0; i < 20; i++)
+		ask(HANG, NULL, 0);
+	assert_int_equal(loop_once(loop, 200 * NSEC_PER_MSEC), 0);
+	child = child_free(child);
+	for (uint32_t i = 0; i < 20; i++)
+		assert_true(tags[i].is_freed);
+	assert_int_equal(kill(pid, 0), -1);
+}
+
+/* ---- the symbolizer's client --------------------------------------------------------------------- */
+
+static uint32_t nquarantined, nnormal;
+static struct symclient *sym;
+
+static int on_event(void *arg UNUSED, const struct event *e)
+{
+	bool bad = e->answer.request->file_id == CRASHING_FILE;
+	struct msg_names names;
+	struct msg_rows rows;
+	struct bufr in;
+
+	bufr_init(&in, e->answer.data, e->answer.len);
+	if (!bad) {
+		assert_int_equal(bufr_u64(&in), e->answer.request->id);
+		nnormal++;
+	} else if (e->type == EVENT_ROWS) {
+		assert_int_equal(msg_rows_decode(&in, &rows), 0);
+		assert_int_equal(rows.result, MSG_FILE_QUARANTINED);
+		msg_rows_fini(&rows);
+		nquarantined++;
+	} else {
+		assert_int_equal(msg_names_decode(&in, &names), 0);
+		assert_int_equal(names.result, MSG_FILE_QUARANTINED);
+		msg_names_fini(&names);
+		nquarantined++;
+	}
+	return 0;
+}
+
+static void ask_symbolizer(enum msg_type type, uint64_t id, uint64_t file_id)
+{
+	static struct msg_request r;
+
+	r = (struct msg_request){ .id = id, .file_id = file_id, .naddrs = 1 };
+	assert_int_equal(symclient_ask(sym, type, &r, -1), 0);
+}
+
+/* However much was asked about it: two crashes, then everything is answered, and others lose nothing. */
+static void a_file_that_crashes_the_symbolizer_costs_two_restarts(void **state UNUSED)
+{
+	struct ipc_program p = program("serve");
+	uint64_t end = clock_mono_ns() + 10 * NSEC_PER_SEC;
+
+	nquarantined = nnormal = 0;
+	assert_int_equal(symclient_new(&sym, loop, &p, on_event, NULL), 0);
+	for (uint64_t id = 1; id <= 300; id++)
+		ask_symbolizer(id % 2 ? MSG_ROWS : MSG_NAMES, id, id % 3 ? id : CRASHING_FILE);
+	while (nquarantined + nnormal < 300) {
+		assert_int_equal(loop_once(loop, 100 * NSEC_PER_MSEC), 0);
+		assert_true(clock_mono_ns() < end);
+	}
+	assert_int_equal(nquarantined, 100);
+	assert_int_equal(nnormal, 200);
+	assert_int_equal(symclient_restarts(sym), 2);
+	assert_int_equal(symclient_quarantined(sym), 1);
+	assert_int_equal(symclient_pending(sym), 0);
+	/* From then on at once, but never inside the question. */
+	ask_symbolizer(MSG_ROWS, 301, CRASHING_FILE);
+	assert_int_equal(nquarantined, 100);
+	assert_int_equal(loop_once(loop, 100 * NSEC_PER_MSEC), 0);
+	assert_int_equal(nquarantined, 101);
+	sym = symclient_free(sym);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(answers_come_in_order),
+		TEST(a_descriptor_travels_with_its_request),
+		TEST(an_answer_may_have_several_messages),
+		TEST(killed_at_any_time_every_request_is_answered_once),
+		TEST(a_request_that_ends_the_child_twice_is_given_up),
+		TEST(a_late_child_is_replaced),
+		TEST(the_deadline_is_of_each_request),
+		TEST(a_child_that_never_says_its_name_is_replaced),
+		TEST(a_child_of_another_build_is_refused),
+		TEST(what_is_too_large_was_never_asked),
+		TEST(a_descriptor_that_cannot_be_sent_leaves_the_tag_with_the_caller),
+		TEST(what_is_obsolete_is_not_sent),
+		TEST(what_is_left_is_freed_with_the_child),
+		TEST(a_file_that_crashes_the_symbolizer_costs_two_restarts),
+	};
+
+	if (argc > 1)
+		return child_main(argv[1]);
+	log_init("test", LOG_ERROR);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,485 @@
+/* Rates, losses, CPUs and rights of the sampler; what a record holds is in test_sample.c. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <cap-ng.h>
+#include <cmocka.h>
+
+#include "agent/cpulist.h"
+#include "base/clock.h"
+#include "tests/unit/sampler_fixture.h"
+
+#define MS NSEC_PER_MSEC
+
+static void nap(uint64_t ns)
+{
+	struct timespec ts = { .tv_sec = (time_t)(ns / NSEC_PER_SEC),
+			       .tv_nsec = (long)(ns % NSEC_PER_SEC) };
+
+	nanosleep(&ts, NULL);
+}
+
+static struct sampler *sampler_of(const struct sampler_conf *conf, sampler_fn *fn, void *arg)
+{
+	struct sampler *s = NULL;
+	const char *why = "";
+	int err = sampler_new(&s, conf, fn, arg, &why);
+
+	if (err)
+		fail_msg("%s (%s)", why, strerror(-err));
+	return s;
+}
+
+static int count_records(void *arg, const struct abi_record *r, size_t len)
+{
+	uint64_t *n = arg;
+
+	record_check(r, len);
+	*n += r->part == 0;
+	return 0;
+}
+
+/* ---- rates ---- */
+
+/* One target per CPU that never sleeps, so that no tick finds the CPU idle. */
+static void spin_on_cpu_0(struct facts *f)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(0, &set);
+	sched_setaffinity(0, sizeof(set), &set);
+	target_spin(f);
+}
+
+static void spin_on_cpu_1(struct facts *f)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(1, &set);
+	if (sched_setaffinity(0, sizeof(set), &set)) {
+		target_ready(f); /* a host with one CPU */
+		for (;;)
+			pause();
+	}
+	target_spin(f);
+}
+
+struct rates {
+	uint64_t n[CPULIST_MAX], period_ns[CPULIST_MAX], seq[CPULIST_MAX];
+};
+
+static int count_by_cpu(void *arg, const struct abi_record *r, size_t len)
+{
+	struct rates *rates = arg;
+
+	record_check(r, len);
+	if (r->part)
+		return 0;
+	assert_true(r->cpu < CPULIST_MAX);
+	rates->n[r->cpu]++;
+	assert_true(!rates->period_ns[r->cpu] || rates->period_ns[r->cpu] == r->period_ns);
+	rates->period_ns[r->cpu] = r->period_ns;
+	assert_true(r->seq > rates->seq[r->cpu]);
+	rates->seq[r->cpu] = r->seq;
+	return 0;
+}
+
+static void busy_cpus_are_sampled_at_their_own_periods(void **state UNUSED)
+{
+	const struct sampler_conf conf = { .hz = 100, .stack_max_bytes = 64 * 1024, .cpus = "" };
+	struct target t0 = target_start(spin_on_cpu_0), t1 = target_start(spin_on_cpu_1);
+	struct rates *rates = calloc(1, sizeof(*rates));
+	struct sampler *s = sampler_of(&conf, count_by_cpu, rates);
+	uint64_t start, elapsed, ncpus = sampler_ncpus(s);
+	const char *why;
+
+	assert_non_null(rates);
+	nap(100 * MS);
+	assert_int_equal(sampler_dispatch(s), 0);
+	for (uint32_t cpu = 0; cpu < CPULIST_MAX; cpu++)
+		assert_int_equal(rates->n[cpu], 0); /* not before it is started */
+	start = clock_mono_ns();
+	assert_int_equal(sampler_start(s, &why), 0);
+	for (int i = 0; i < 60; i++) {
+		nap(100 * MS);
+		assert_int_equal(sampler_dispatch(s), 0);
+	}
+	sampler_stop(s);
+	elapsed = clock_mono_ns() - start;
+	assert_int_equal(sampler_dispatch(s), 0);
+	for (uint32_t cpu = 0; cpu < MIN(ncpus, 2u); cpu++) {
+		double d = (double)rates->period_ns[cpu] / 1e7 - 1;
+		double expected = (double)elapsed / (double)rates->period_ns[cpu];
+
+		print_message("CPU %u: period %+.2f %%, %llu samples of %.1f\n", cpu, d * 100,
+			      (unsigned long long)rates->n[cpu], expected);
+		assert_true(fabs(d) >= 0.005 && fabs(d) <= 0.012);
+		assert_true(fabs((double)rates->n[cpu] - expected) <= expected * 0.01 + 4);
+	}
+	if (ncpus >= 2)
+		assert_true(rates->period_ns[0] > 10000000 && rates->period_ns[1] < 10000000);
+	free(rates);
+	sampler_free(s);
+	target_stop(&t0);
+	target_stop(&t1);
+}
+
+static void one_cpu_alone_drifts_by_seven_per_mille(void **state UNUSED)
+{
+	const struct sampler_conf conf = { .hz = 1000, .stack_max_bytes = 64 * 1024, .cpus = "0" };
+	struct target t = target_start(spin_on_cpu_0);
+	struct harvest h = {};
+
+	harvest_run(&h, &conf, 200 * MS);
+	assert_true(h.nrecords > 50);
+	for (size_t i = 0; i < h.nrecords; i++) {
+		assert_int_equal(h.records[i]->cpu, 0);
+		assert_int_equal(h.records[i]->period_ns, 1007000);
+	}
+	harvest_reset(&h);
+	target_stop(&t);
+}
+
+/* ---- losses ---- */
+
+static void what_was_seen_was_delivered_or_dropped(void **state UNUSED)
+{
+	const struct sampler_conf conf = { .hz = 2000, .stack_max_bytes = 64 * 1024, .cpus = "",
+					   .ring_bytes = 256 * 1024 };
+	struct target t0 = target_start(spin_on_cpu_0), t1 = target_start(spin_on_cpu_1);
+	uint64_t delivered = 0, counters[ABI_CNT_COUNT];
+	struct sampler *s = sampler_of(&conf, count_records, &delivered);
+	const char *why;
+
+	assert_int_equal(sampler_start(s, &why), 0);
+	for (int i = 0; i < 4; i++) {
+		nap(500 * MS); /* far too long for this ring */
+		assert_int_equal(sampler_dispatch(s), 0);
+	}
+	sampler_stop(s);
+	assert_int_equal(sampler_dispatch(s), 0);
+	assert_int_equal(sampler_counters(s, counters), 0);
+	print_message("seen %llu = delivered %llu + ring_full %llu\n",
+		      (unsigned long long)counters[ABI_CNT_SEEN], (unsigned long long)delivered,
+		      (unsigned long long)counters[ABI_CNT_DROPS + ABI_DROP_RING_FULL]);
+	assert_true(delivered > 0 && counters[ABI_CNT_DROPS + ABI_DROP_RING_FULL] > 0);
+	assert_int_equal(counters[ABI_CNT_SEEN],
+			 delivered + counters[ABI_CNT_DROPS + ABI_DROP_RING_FULL]);
+	assert_true(counters[ABI_CNT_STACK_BYTES] > 0);
+	sampler_free(s);
+	target_stop(&t0);
+	target_stop(&t1);
+}
+
+static void use_200_kib_on_cpu_0(struct facts *f)
+{
+	volatile uint8_t deep[200 * 1024];
+
+	for (size_t i = 0; i < sizeof(deep); i += 1024)
+		deep[i] = 1;
+	spin_on_cpu_0(f);
+}
+
+struct parts {
+	uint64_t first, alone, lost;
+};
+
+static int count_parts(void *arg, const struct abi_record *r, size_t len)
+{
+	struct parts *p = arg;
+
+	record_check(r, len);
+	p->first += r->part == 0;
+	p->alone += r->part == 0 && r->flags & ABI_F_LAST;
+	p->lost += r->part == 0 && r->flags & ABI_F_PART_LOST;
+	/* Lost or not, a first part says the truth about what follows. */
+	if (r->part == 0 && r->flags & ABI_F_PART_LOST)
+		assert_true(r->flags & ABI_F_LAST);
+	return 0;
+}
+
+static void a_part_that_does_not_fit_is_told_by_the_first_and_counted(void **state UNUSED)
+{
+	/* 64 + 64 KiB a sample and 8 bytes each of the ring's own: 3 records fit, so the second lacks a part. */
+	const struct sampler_conf conf = { .hz = 500, .stack_max_bytes = 64 * 1024, .cpus = "0",
+					   .ring_bytes = 256 * 1024 };
+	struct target t = target_start(use_200_kib_on_cpu_0);
+	uint64_t counters[ABI_CNT_COUNT];
+	struct parts parts = {};
+	struct sampler *s = sampler_of(&conf, count_parts, &parts);
+	const char *why;
+
+	assert_int_equal(sampler_start(s, &why), 0);
+	for (int i = 0; i < 10 && !parts.lost; i++) {
+		nap(200 * MS);
+		assert_int_equal(sampler_dispatch(s), 0);
+	}
+	sampler_stop(s);
+	assert_int_equal(sampler_dispatch(s), 0);
+	assert_int_equal(sampler_counters(s, counters), 0);
+	assert_true(parts.lost > 0);
+	assert_int_equal(counters[ABI_CNT_PART_LOST], parts.lost);
+	assert_int_equal(counters[ABI_CNT_SEEN],
+			 parts.first + counters[ABI_CNT_DROPS + ABI_DROP_RING_FULL]);
+	sampler_free(s);
+	target_stop(&t);
+}
+
+static int fail_at_once(void *arg, const struct abi_record *r UNUSED, size_t len UNUSED)
+{
+	++*(uint64_t *)arg;
+	return -ENOSPC;
+}
+
+static void dispatch_stops_at_the_first_error_and_goes_on_after_it(void **state UNUSED)
+{
+	const struct sampler_conf conf = { .hz = 1000, .stack_max_bytes = 16 * 1024, .cpus = "0" };
+	struct target t = target_start(spin_on_cpu_0);
+	uint64_t n = 0;
+	struct sampler *s = sampler_of(&conf, fail_at_once, &n);
+	const char *why;
+
+	assert_int_equal(sampler_start(s, &why), 0);
+	nap(200 * MS);
+	sampler_stop(s);
+	assert_int_equal(sampler_dispatch(s), -ENOSPC);
+	assert_int_equal(sampler_dispatch(s), -ENOSPC);
+	assert_int_equal(n, 2);
+	sampler_free(s);
+	target_stop(&t);
+}
+
+static bool is_readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
+}
+
+static void the_descriptor_is_readable_only_when_a_quarter_of_the_ring_is_full(void **state UNUSED)
+{
+	const struct sampler_conf conf = { .hz = 100, .stack_max_bytes = 64 * 1024, .cpus = "0",
+					   .ring_bytes = 1 << 20 };
+	struct target t = target_start(use_200_kib_on_cpu_0);
+	uint64_t n = 0, polls = 0;
+	struct sampler *s = sampler_of(&conf, count_records, &n);
+	const char *why;
+
+	assert_int_equal(sampler_start(s, &why), 0);
+	for (int i = 0; i < 30; i++) {
+		nap(10 * MS);
+		polls += is_readable(sampler_fd(s));
+		assert_int_equal(sampler_dispatch(s), 0);
+		assert_false(is_readable(sampler_fd(s)));
+	}
+	/* Up to three samples of 128 KiB at a time: seldom a quarter of 1 MiB. */
+	assert_true(n > 10 && polls < 10);
+	for (int i = 0; i < 100 && !is_readable(sampler_fd(s)); i++)
+		nap(10 * MS);
+	assert_true(is_readable(sampler_fd(s)));
+	sampler_free(s);
+	target_stop(&t);
+}
+
+/* ---- CPUs that come and go ---- */
+
+/* In a mount namespace of its own, where /sys/devices/system/cpu/online is this file. */
+static const char online_path[] = "/tmp/flamed_test_online";
+
+static void set_online(const char *list)
+{
+	FILE *f = fopen(online_path, "we");
+
+	if (!f || fprintf(f, "%s\n", list) < 0 || fclose(f))
+		_exit(10);
+}
+
+static int child_status(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static int watch_cpus_go_and_come(void)
+{
+	const struct sampler_conf conf = { .hz = 1000, .stack_max_bytes = 1024, .cpus = "" };
+	struct rates *rates = calloc(1, sizeof(*rates));
+	struct sampler *s = NULL;
+	const char *why;
+	uint64_t before;
+
+	if (!rates || unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		return 12;
+	set_online("1");
+	if (mount(online_path, "/sys/devices/system/cpu/online", NULL, MS_BIND, NULL))
+		return 11;
+	if (sampler_new(&s, &conf, count_by_cpu, rates, &why) || sampler_ncpus(s) != 1 ||
+	    sampler_start(s, &why))
+		return 1;
+	set_online("0-1");
+	if (sampler_check_cpus(s) || sampler_ncpus(s) != 2)
+		return 2;
+	nap(300 * MS);
+	if (sampler_dispatch(s) || !rates->n[0] || !rates->n[1])
+		return 3; /* the new one is sampled at once */
+	set_online("1");
+	if (sampler_check_cpus(s) || sampler_ncpus(s) != 1 || sampler_dispatch(s))
+		return 4;
+	before = rates->n[0];
+	nap(300 * MS);
+	if (sampler_dispatch(s) || rates->n[0] != before)
+		return 5;
+	set_online("0-1,4095");
+	if (sampler_check_cpus(s) || sampler_ncpus(s) != 2)
+		return 6;
+	nap(300 * MS);
+	if (sampler_dispatch(s) || rates->n[0] == before)
+		return 7;
+	sampler_free(s);
+	free(rates);
+	return 0;
+}
+
+static void cpus_that_come_are_sampled_and_those_that_go_are_not(void **state UNUSED)
+{
+	struct target t0 = target_start(spin_on_cpu_0), t1 = target_start(spin_on_cpu_1);
+	pid_t pid;
+
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || geteuid()) {
+		target_stop(&t0);
+		target_stop(&t1);
+		skip();
+	}
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(watch_cpus_go_and_come());
+	assert_int_equal(child_status(pid), 0);
+	unlink(online_path);
+	target_stop(&t0);
+	target_stop(&t1);
+}
+
+/* ---- refusals ---- */
+
+static void an_impossible_configuration_is_refused_with_a_reason(void **state UNUSED)
+{
+	static const struct { struct sampler_conf conf; int err; const char *word; } cases[] = {
+		{ { .hz = 0, .cpus = "" }, -EINVAL, "frequency" },
+		{ { .hz = 1000000, .cpus = "" }, -EINVAL, "frequency" },
+		{ { .hz = 100, .cpus = "none" }, -EINVAL, "sampling.cpus" },
+		{ { .hz = 100, .cpus = "8000" }, -ENODEV, "sampling.cpus" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct sampler *s = NULL;
+		const char *why = NULL;
+
+		assert_int_equal(sampler_new(&s, &cases[i].conf, count_records, NULL, &why), cases[i].err);
+		assert_null(s);
+		assert_non_null(strstr(why, cases[i].word));
+		assert_null(strchr(why, '\n'));
+	}
+}
+
+/* As uid 65534 with these capabilities and no others: 0, or what failed. */
+static int sample_unprivileged(const int *caps, size_t ncaps)
+{
+	const struct sampler_conf conf = { .hz = 500, .stack_max_bytes = 64 * 1024, .cpus = "" };
+	struct sampler *s = NULL;
+	const char *why = "";
+	uint64_t n = 0;
+	int err;
+
+	capng_clear(CAPNG_SELECT_BOTH);
+	for (size_t i = 0; i < ncaps; i++)
+		capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED, (unsigned int)caps[i]);
+	if (capng_change_id(65534, 65534, CAPNG_DROP_SUPP_GRP | CAPNG_CLEAR_BOUNDING))
+		return 20;
+	err = sampler_new(&s, &conf, count_records, &n, &why);
+	if (err) {
+		fprintf(stderr, "with %zu capabilities: %s\n", ncaps, why);
+		return err == -EPERM || err == -EACCES ? 1 : 21;
+	}
+	if (sampler_start(s, &why))
+		return 22;
+	nap(500 * MS);
+	if (sampler_dispatch(s) || n < 20)
+		return 23;
+	sampler_free(s);
+	return 0;
+}
+
+static int run_unprivileged(const int *caps, size_t ncaps)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(sample_unprivileged(caps, ncaps));
+	return child_status(pid);
+}
+
+static void another_user_needs_cap_bpf_and_cap_perfmon_and_nothing_else(void **state UNUSED)
+{
+	static const int both[] = { CAP_BPF, CAP_PERFMON }, one[] = { CAP_BPF }, other[] = { CAP_PERFMON };
+	struct target t0 = target_start(spin_on_cpu_0);
+
+	if (geteuid()) {
+		target_stop(&t0);
+		skip();
+	}
+	assert_int_equal(run_unprivileged(both, 2), 0);
+	assert_int_equal(run_unprivileged(one, 1), 1);
+	assert_int_equal(run_unprivileged(other, 1), 1);
+	assert_int_equal(run_unprivileged(NULL, 0), 1);
+	target_stop(&t0);
+}
+
+static void the_cost_is_known_when_the_kernel_counts_it(void **state UNUSED)
+{
+	const struct sampler_conf conf = { .hz = 100, .stack_max_bytes = 64 * 1024, .cpus = "" };
+	uint64_t n = 0, ns = 1, runs = 1;
+	struct sampler *s = sampler_of(&conf, count_records, &n);
+
+	assert_int_equal(sampler_cost(s, &ns, &runs), 0);
+	assert_int_equal(runs, 0);
+	assert_in_range(sampler_map_bytes(s), 2 << 20, 40 << 20);
+	sampler_free(s);
+	assert_null(sampler_free(NULL));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(busy_cpus_are_sampled_at_their_own_periods),
+		cmocka_unit_test(one_cpu_alone_drifts_by_seven_per_mille),
+		cmocka_unit_test(what_was_seen_was_delivered_or_dropped),
+		cmocka_unit_test(a_part_that_does_not_fit_is_told_by_the_first_and_counted),
+		cmocka_unit_test(dispatch_stops_at_the_first_error_and_goes_on_after_it),
+		cmocka_unit_test(the_descriptor_is_readable_only_when_a_quarter_of_the_ring_is_full),
+		cmocka_unit_test(cpus_that_come_are_sampled_and_those_that_go_are_not),
+		cmocka_unit_test(an_impossible_configuration_is_refused_with_a_reason),
+		cmocka_unit_test(another_user_needs_cap_bpf_and_cap_perfmon_and_nothing_else),
+		cmocka_unit_test(the_cost_is_known_when_the_kernel_counts_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
