@@ -302,11 +302,12 @@ static int run(struct record *r)
 	}
 	if (stop(r, wall_start_ns))
 		return 1;
-	if (r->log && (err = event_log_close(&r->log)))
-		log_error("the event log is not whole error='%s'", strerror(-err));
 	status = profile_finish(&r->profile, engine_stats(r->engine), engine_restarts(r->engine));
-	if (err)
+	/* Not before: the engine goes on while the loop waits for the exporter, and writes to it. */
+	if (r->log && (err = event_log_close(&r->log))) {
+		log_error("the event log is not whole error='%s'", strerror(-err));
 		status = 1;
+	}
 	if (r->options->command) {
 		int command_status = wait_for_command(r);
 

@@ -85,11 +85,12 @@ static void borrow_plain(const struct row_plain *plain, struct row *ret)
 
 static void borrow(const struct rows *r, const struct stored *s, struct row *ret)
 {
+	const struct msg_rule *rules = s->row.nrules > 0 ? r->rules + s->row.first_rule : NULL;
+
 	if (s->plain.nslots > 0)
 		borrow_plain(&s->plain, ret);
 	else
-		*ret = (struct row){ NULL, s->row.flags, &s->row, r->rules + s->row.first_rule,
-				     r->ops };
+		*ret = (struct row){ NULL, s->row.flags, &s->row, rules, r->ops };
 }
 
 /* The first range that ends above `offset`. */

@@ -87,10 +87,11 @@ static bool area_find(const struct maps *maps, uint64_t address, struct area *re
 		return false;
 	ret->start = map->start;
 	ret->len = map->end - map->start;
-	ret->map_kind = (uint8_t)map->kind;
+	ret->map_kind = map->kind == MAP_FILE ? MAP_ANON : (uint8_t)map->kind;
 	/* Past what an off_t can say there is no file; rows are not asked of such offsets. */
 	if (!map->file || map->offset >= INT64_MAX - ret->len)
 		return true;
+	ret->map_kind = (uint8_t)map->kind;
 	ret->file = file_resolve(map->file);
 	ret->to_offset = map->offset - map->start;
 	if (ret->file->rows)
@@ -293,6 +294,7 @@ static void walk_init(struct walk *w, const struct unwind_input *in, const struc
 	memset(&w->c, 0, sizeof(w->c));
 	memcpy(w->c.regs, in->regs, nregs * sizeof(*in->regs));
 	w->c.in = in;
+	w->c.window = in->windows;
 	w->c.valid = UNWIND_BIT(nregs) - 1;
 	w->c.floor = w->c.base = sp - MIN(sp, (uint64_t)ABI_RED_ZONE);
 }

@@ -134,7 +134,7 @@ static inline enum unwind_step unwind_plain_step(struct unwind_cursor *c, const 
 		return unwind_invalid(c, p->cfa_reg);
 	if (!unwind_is_user(cfa))
 		return UNWIND_STEP_BAD;
-	if (!w || w->holes != 0 || !unwind_in_window(w, cfa - len, len))
+	if (w->holes != 0 || !unwind_in_window(w, cfa - len, len))
 		return unwind_scattered_step(c, p, cfa);
 	slots = w->data + (cfa - len - w->address);
 	ra = unwind_load(slots + 8ull * p->ra_slot, 8);

@@ -132,16 +132,6 @@ $(OUT)/workloads/%: $$(call workload_source,$$*) tests/workloads/workload.h
 	$(Q)$(or $(WORKLOAD_CC_$*),/usr/bin/gcc) $(filter-out $(if $(filter %.cc,$<),-Wmissing-prototypes), \
 		$(WORKLOAD_CFLAGS)) $(WORKLOAD_FLAGS_$*) -o $@ $<
 
-# ---- everything at once --------------------------------------------------------------------------
-# `make check TESTS='test_cli chains'` runs only the end-to-end tests with these words in their names.
-
-.PHONY: check check-built
-check: deps-check
-	@$(MAKE) --no-print-directory check-built
-check-built: all workloads $$(UNIT_PROGRAMS)
-	@env E2E_BIN=$(abspath $(BIN)) E2E_WORKLOADS=$(abspath $(OUT))/workloads \
-		tests/e2e/run.py $(TESTS) --unit $(UNIT_PROGRAMS)
-
 # what the agent hears of processes and files
 UNIT += event procmaps rights sideband reader readerclient
 READER_OBJS := $(call obj,agent,reader reader_open reader_scan reader_box procmaps perfring sideband rights event) \
@@ -155,7 +145,7 @@ TEST_OBJS_reader := $(READER_OBJS)
 TEST_OBJS_readerclient := $(call obj,agent,readerclient child) $(READER_OBJS) $(OUT)/tests/unit/fuse_server.o
 
 # agent: from events to batches, and the children
-UNIT += procs queue aggregate batch window pipeline child kallsyms command
+UNIT += procs queue aggregate batch window pipeline pipeline_life child kallsyms command
 TEST_OBJS_procs := $(call obj,agent,procs maps files rows) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_procs := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_queue := $(call obj,agent,queue) $(OUT)/base/clock.o $(ALLOC_FAIL_OBJ)
@@ -168,6 +158,7 @@ PIPELINE_OBJS := $(UNWIND_OBJS) $(call obj,agent,procs queue sample asks aggrega
 	$(OUT)/symbolizer/msg.o $(OUT)/exporter/msg.o $(BASE_OBJS)
 TEST_OBJS_window := $(PIPELINE_OBJS)
 TEST_OBJS_pipeline := $(PIPELINE_OBJS) $(call obj,tests/unit,pipeline_fixture rows_fixture)
+TEST_OBJS_pipeline_life := $(TEST_OBJS_pipeline)
 TEST_OBJS_child := $(call obj,agent,child symclient) $(OUT)/symbolizer/msg.o $(BASE_OBJS)
 TEST_OBJS_kallsyms := $(OUT)/agent/kallsyms.o $(BASE_OBJS)
 TEST_OBJS_command := $(OUT)/agent/command.o $(BASE_OBJS)
@@ -201,3 +192,45 @@ bench: deps-check
 bench-built: all workloads $(BENCH_PROGRAMS)
 	@env FLAMED_BIN=$(abspath $(BIN)) FLAMED_BUILD=$(abspath $(OUT)) \
 		tests/bench/bench.py $(or $(BENCH_ARGS),--write docs/benchmarks.md)
+
+# ---- fuzz targets of the agent and the exporter ----------------------------------------------------
+
+FUZZ += msg_exporter sideband procmaps eventlog unwind
+FUZZ_OBJS_msg_exporter := $(call obj,exporter,pprof tables gzip intern labels utf8 msg) \
+	$(OUT)/gen/exporter/profile.pb-c.o $(OUT)/base/buf.o $(call obj,tests/unit,pprof_check)
+FUZZ_LIBS_msg_exporter := -lprotobuf-c -lz
+FUZZ_OBJS_sideband := $(call obj,agent,sideband perfring) $(BASE_OBJS)
+FUZZ_OBJS_procmaps := $(OUT)/agent/procmaps.o
+FUZZ_OBJS_eventlog := $(call obj,agent,event event_log) $(OUT)/symbolizer/msg.o $(BASE_OBJS)
+FUZZ_OBJS_unwind := $(UNWIND_OBJS) $(OUT)/tests/unit/rows_fixture.o $(OUT)/base/buf.o
+
+# FUZZ_SECONDS each, one after the other; findings and new inputs stay under build/fuzz.
+FUZZ_SECONDS ?= 60
+.PHONY: fuzz fuzz-built
+fuzz: deps-check
+	@$(MAKE) --no-print-directory -j$(shell nproc) MODE=fuzz fuzz-built
+fuzz-built: $(addprefix $(OUT)/tests/fuzz/fuzz_,$(FUZZ))
+	@set -e; for name in $(FUZZ); do \
+		mkdir -p $(OUT)/corpus/$$name; \
+		echo "fuzz_$$name, $(FUZZ_SECONDS) s"; \
+		(cd $(OUT)/corpus && ../tests/fuzz/fuzz_$$name -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 \
+			-print_final_stats=1 $$name $(CURDIR)/tests/fuzz/corpus/$$name 2>&1 | tail -n 8); \
+	done
+
+# ---- everything at once ------------------------------------------------------------------------------
+# `make check TESTS='test_cli chains'` runs only the end-to-end tests with these words in their names.
+
+# Programs that a sanitizer has no use for: they are about seccomp filters, which sanitizer builds leave out,
+# or copy their own stack, the sanitizer's red zones with it.
+NOT_SANITIZED := symbolizer_sandbox exporter_sandbox selfunwind
+SANITIZED = $(filter-out $(addprefix %/test_,$(NOT_SANITIZED)),$(UNIT_PROGRAMS)) $(FUZZ_REPLAYS)
+
+.PHONY: check check-built sanitized
+check: deps-check
+	@$(MAKE) --no-print-directory -j$(shell nproc) check-built
+check-built: all workloads $$(UNIT_PROGRAMS) $$(FUZZ_REPLAYS)
+	@$(MAKE) --no-print-directory MODE=asan sanitized
+	@env E2E_BIN=$(abspath $(BIN)) E2E_WORKLOADS=$(abspath $(OUT))/workloads \
+		tests/e2e/run.py $(TESTS) --unit tests/lint/run.sh $(UNIT_PROGRAMS) $(FUZZ_REPLAYS) \
+		$(subst $(OUT)/,build/asan/,$(SANITIZED))
+sanitized: $$(SANITIZED)

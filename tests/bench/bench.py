@@ -228,13 +228,16 @@ def bench_cpu(quick, scratch):
     for role in ("agent", "symbolizer", "reader"):
         shares = [o["roles"].get(role, 0) for o in ours]
         rows.append(of(f"flamed in the middle: {role}", shares, unit=core, digits=2))
+    start = [o["start_ms"] for o in ours]
+    recorded = [t["record"] for t in theirs]
+    ratio = [t["us"] / o["us"] for o, t in zip(ours, theirs)]
     return rows + [
-        of("flamed, start and an empty profile", [o["start_ms"] for o in ours], unit="ms", digits=0),
+        of("flamed, start and an empty profile", start, unit="ms", digits=0),
         of("flamed without its start, per sample", [o["us_running"] for o in ours], unit="us"),
         of("flamed, the whole command, per sample", [o["us"] for o in ours], unit="us"),
-        of("`perf record --call-graph dwarf`, per sample", [t["record"] for t in theirs], unit="us"),
+        of("`perf record --call-graph dwarf`, per sample", recorded, unit="us"),
         of("the same and `perf script`, per sample", [t["us"] for t in theirs], unit="us"),
-        of("perf : flamed, the whole commands", [t["us"] / o["us"] for o, t in zip(ours, theirs)]),
+        of("perf : flamed, the whole commands", ratio),
     ]
 
 
@@ -375,12 +378,13 @@ def as_markdown(rows):
 
 PAGE = """# Benchmarks
 
-Written by `make bench`, which prints the same figures: do not edit. The programs are in `tests/bench/`.
+Written by `make bench`, which prints the same figures: do not edit. The programs are in
+`tests/bench/`.
 
 {machine}
 
-Compared things run in turn. The noise is half of the range of repeated runs of the same thing; a figure
-within its noise of a goal is undecided. Goals are those that this project has set itself.
+Compared things run in turn. The noise is half of the range of repeated runs of the same thing; a
+figure within its noise of a goal is undecided. Goals are those that this project has set itself.
 """
 
 

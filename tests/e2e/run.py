@@ -27,6 +27,7 @@ import traceback
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+CORPUS = os.path.join(HERE, "..", "fuzz", "corpus")
 TIMEOUT_S = 120
 UNIT_TIMEOUT_S = 300
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -74,10 +75,15 @@ def parse_tap(text):
 
 def run_unit(path, tally):
     name = os.path.basename(path)
+    command = [path]
+    if name.startswith("replay_"):
+        command.append(os.path.join(CORPUS, name.removeprefix("replay_")))
+    if "/asan/" in path:
+        name = "asan/" + name
     begin = time.monotonic()
     try:
         done = subprocess.run(
-            [path],
+            command,
             env={**os.environ, "CMOCKA_MESSAGE_OUTPUT": "TAP"},
             text=True,
             errors="backslashreplace",

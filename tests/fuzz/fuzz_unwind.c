@@ -13,7 +13,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { CODE_BYTES = 0x1000, WINDOWS = 4, WINDOW_BYTES = 2048, ROWS_MAX = 24, ADDRS_MAX = 32 };
+enum {
+	CODE_BYTES = 64, /* few addresses, so that most are known */
+	WINDOWS = 4,
+	WINDOW_BYTES = 2048,
+	ROWS_MAX = 24,
+	ADDRS_MAX = 128
+};
 #define CODE  0x400000ull
 #define JIT   0x900000ull
 #define STACK 0x7ffe00000000ull
@@ -94,7 +100,8 @@ static void take_row(struct world *w, struct bufr *r)
 	uint64_t start = bufr_u16(r) % CODE_BYTES, n = bufr_u8(r) % 6;
 	struct msg_row *row;
 
-	fixture_row(&w->fixture, start, start + 1 + bufr_u8(r), ABI_X86_RSP, 8 * (bufr_u8(r) % 64));
+	fixture_row(&w->fixture, start, start + 1 + bufr_u8(r) % 16, ABI_X86_RSP,
+		    8 * (bufr_u8(r) % 64));
 	row = fixture_last(&w->fixture);
 	row->flags = bufr_u8(r) & (MSG_ROW_SIGNAL | MSG_ROW_END | MSG_ROW_NO_CFI);
 	if (bufr_u8(r) % 4 == 0)

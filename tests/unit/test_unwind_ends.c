@@ -236,6 +236,7 @@ static void a_return_address_at_the_start_of_its_mapping_does_not(void **state)
 	struct world *w = *state;
 
 	world_leaf_row(w, LEAF, RSP, 16);
+	fixture_last(&w->fixture)->flags = MSG_ROW_INTERPRETER; /* not plain */
 	world_end_row(w, PROG);
 	world_word(w, SP + 8, PROG);
 	world_run(w);
@@ -304,6 +305,11 @@ static void a_frame_pointer_that_is_none_ends_with_no_cfi(void **state)
 	memcpy(w->stack + ABI_RED_ZONE + 0x104 + 8, &(uint64_t){ START }, 8);
 	world_end_row(w, START);
 	world_run(w);
+	EXPECT(w, UNWIND_NO_CFI, LEAF);
+	/* Below sp, whatever lies there. */
+	w->in.regs[RBP] = SP - 16;
+	world_word(w, SP - 8, START);
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
 	EXPECT(w, UNWIND_NO_CFI, LEAF);
 	/* Aligned and in the stack, but what lies there is no return address. */
 	w->in.regs[RBP] = SP + 0x40;
