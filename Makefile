@@ -28,7 +28,7 @@ EXPORTER_LIB := msg sandbox utf8 labels intern tables gzip pprof output
 EXPORTER := $(EXPORTER_LIB) main
 AGENT_LIB := rights reader reader_open reader_scan reader_box procmaps perfring readerclient cpulist sampler sideband \
 	event event_log maps files rows unwind unwind_cfi unwind_x86_64 \
-	procs queue sample asks aggregate window batch pipeline \
+	procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
 	kallsyms child symclient expclient engine command profile summary record replay
 AGENT := $(AGENT_LIB) main
 BPF := sample

@@ -51,17 +51,16 @@ struct sampler {
 
 /* ---- what to tell when it does not work ---- */
 
-/* Kept for ever: the caller prints it and ends. */
+/* One at a time: the caller prints it and ends. */
 static const char *PRINTF(1, 2) why(const char *fmt, ...)
 {
-	char *text;
+	static char text[512];
 	va_list ap;
-	int n;
 
 	va_start(ap, fmt);
-	n = vasprintf(&text, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	return n < 0 ? "out of memory" : text;
+	return text;
 }
 
 static bool kernel_is_older_than(int major, int minor)

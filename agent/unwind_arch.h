@@ -19,10 +19,6 @@ enum {
 	UNWIND_NREGS = ABI_X86_NREGS,
 };
 #define UNWIND_BIT(reg) (1ull << (reg))
-/* What a function must give back as it got it: psABI figure 3.4. */
-#define UNWIND_CALLEE_SAVED                                                                      \
-	(1ull << ABI_X86_RBX | 1ull << ABI_X86_RBP | 1ull << ABI_X86_R12 | 1ull << ABI_X86_R13 | \
-	 1ull << ABI_X86_R14 | 1ull << ABI_X86_R15)
 #else
 #error "no unwinder for this architecture"
 #endif
@@ -122,7 +118,12 @@ static inline enum unwind_step unwind_advance(struct unwind_cursor *c, uint64_t 
 	return UNWIND_STEP_OK;
 }
 
-/* One frame by a plain row. Loads ROW_SAVED_MAX words always: a loop of unknown length costs more. */
+/*
+ * One frame by a plain row. Loads ROW_SAVED_MAX words always: a loop of unknown length costs more.
+ * A register without a rule stays what it is, also one that a function may clobber: hand-written
+ * callers that know their callee keep their CFA in one (OpenSSL's AES-GCM in rax), and gcc's and
+ * gdb's unwinders have it so. Compilers never name such a register behind a call.
+ */
 static inline enum unwind_step unwind_plain_step(struct unwind_cursor *c, const struct row_plain *p)
 {
 	uint64_t cfa = c->regs[p->cfa_reg] + (uint64_t)(int64_t)p->cfa_off, ra;
@@ -149,9 +150,8 @@ static inline enum unwind_step unwind_plain_step(struct unwind_cursor *c, const 
 		c->regs[p->reg[i]] = unwind_load(slots + 8ull * p->slot[i], 8);
 	c->regs[UNWIND_SP] = cfa;
 	c->regs[UNWIND_PC] = ra;
-	c->valid = (valid & UNWIND_CALLEE_SAVED) | p->saved | UNWIND_BIT(UNWIND_SP) |
-		   UNWIND_BIT(UNWIND_PC);
-	c->lost &= UNWIND_CALLEE_SAVED & ~(uint64_t)p->saved;
+	c->valid = valid | p->saved | UNWIND_BIT(UNWIND_SP) | UNWIND_BIT(UNWIND_PC);
+	c->lost &= ~(uint64_t)p->saved;
 	return UNWIND_STEP_OK;
 }
 

@@ -355,8 +355,6 @@ enum unwind_step unwind_scattered_step(struct unwind_cursor *c, const struct row
 	step = unwind_advance(c, cfa, elsewhere, false);
 	if (step != UNWIND_STEP_OK)
 		return step;
-	c->valid &= UNWIND_CALLEE_SAVED;
-	c->lost &= UNWIND_CALLEE_SAVED;
 	for (uint32_t i = 0; i < ROW_SAVED_MAX && p->reg[i] != ABI_REGS_MAX; i++) {
 		uint64_t bit = UNWIND_BIT(p->reg[i]);
 
@@ -376,10 +374,9 @@ enum unwind_step unwind_scattered_step(struct unwind_cursor *c, const struct row
  */
 static void restore(struct unwind_cursor *c, struct unwind_cursor *caller, const struct place *p)
 {
-	caller->valid = c->valid & UNWIND_CALLEE_SAVED;
-	caller->lost = c->lost & UNWIND_CALLEE_SAVED;
 	caller->regs[UNWIND_SP] = p->cfa;
 	caller->valid |= UNWIND_BIT(UNWIND_SP);
+	caller->lost &= ~UNWIND_BIT(UNWIND_SP);
 	for (uint32_t i = 0; i < p->row->row->nrules; i++) {
 		const struct msg_rule *rule = &p->row->rules[i];
 		enum unwind_step step;

@@ -154,7 +154,8 @@ TEST_OBJS_aggregate := $(UNWIND_OBJS) $(call obj,agent,aggregate procs) $(OUT)/b
 TEST_LDFLAGS_aggregate := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_batch := $(OUT)/agent/batch.o $(OUT)/exporter/msg.o $(BASE_OBJS) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_batch := $(ALLOC_FAIL_LDFLAGS)
-PIPELINE_OBJS := $(UNWIND_OBJS) $(call obj,agent,procs queue sample asks aggregate window batch pipeline event event_log) \
+PIPELINE_OBJS := $(UNWIND_OBJS) $(call obj,agent,procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
+	event event_log) \
 	$(OUT)/symbolizer/msg.o $(OUT)/exporter/msg.o $(BASE_OBJS)
 TEST_OBJS_window := $(PIPELINE_OBJS)
 TEST_OBJS_pipeline := $(PIPELINE_OBJS) $(call obj,tests/unit,pipeline_fixture rows_fixture)

@@ -26,7 +26,9 @@
 #define MS NSEC_PER_MSEC
 #define KIB 1024ull
 
-static const struct sampler_conf conf = { .hz = 297, .stack_max_bytes = 64 * 1024, .cpus = "" };
+/* A ring for half a second of the largest samples, however late we drain it. */
+static const struct sampler_conf conf = { .hz = 297, .stack_max_bytes = 64 * 1024, .cpus = "",
+					  .ring_bytes = 16 << 20 };
 
 /* At least `nleast` records of part 0 of the target; fails the test otherwise. */
 static void harvest_of(struct harvest *h, const struct target *t, size_t nleast)
