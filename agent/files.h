@@ -50,7 +50,8 @@ struct file {
 	struct file *canonical;	/* a reference, when FILE_ALIAS */
 	struct rows *rows;	/* made on first use */
 	uint64_t unused_since_ns;	/* 0 while mapped */
-	uint64_t retry_at_ns;	/* FILE_FAILED: a mapping after this asks again */
+	uint64_t retry_at_ns;	/* FILE_FAILED: not asked for again before this */
+	uint32_t nfailures;
 	struct file *hash_next;
 	struct file *identity_next;
 };

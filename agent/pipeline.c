@@ -117,12 +117,13 @@ static int on_kernel(struct pipeline *p, const struct event_kernel *k)
 static const struct queue_ops queue_ops = { .event = pipeline_apply_sideband,
 					     .sample = pipeline_unwind_sample };
 
-static void sweep(struct pipeline *p)
+static int sweep(struct pipeline *p)
 {
 	p->swept_ns = p->now_ns;
 	files_sweep(p->files, p->now_ns, FILE_KEEP_NS);
 	procs_sweep_exited(p->procs, p->now_ns);
 	p->stats.rows_evicted += files_limit_rows(p->files, p->conf.rows_max_bytes);
+	return pipeline_retry_files(p);
 }
 
 static int on_turn(struct pipeline *p, uint64_t time_ns)
@@ -135,8 +136,8 @@ static int on_turn(struct pipeline *p, uint64_t time_ns)
 	if ((err = queue_run(p->queue, until, &queue_ops, p)) ||
 	    (err = pipeline_settle_overdue(p, p->now_ns - MIN(p->now_ns, PARKED_MAX_NS))))
 		return err;
-	if (p->now_ns - p->swept_ns >= SWEEP_INTERVAL_NS)
-		sweep(p);
+	if (p->now_ns - p->swept_ns >= SWEEP_INTERVAL_NS && (err = sweep(p)))
+		return err;
 	return pipeline_rescan_if_due(p);
 }
 

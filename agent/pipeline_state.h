@@ -44,6 +44,7 @@ struct pipeline {
 	uint64_t now_ns;			/* of the last turn */
 	uint64_t swept_ns;
 	uint64_t scan_started_ns;		/* of a scan that replaces what lost records made doubtful */
+	uint32_t nfailed_due;			/* files that are to be asked for again now */
 	bool rescanning;
 	bool doubtful;				/* records were lost since that scan began */
 	bool inside;				/* an event is being handled */
@@ -59,6 +60,8 @@ MUST_USE int pipeline_take_sideband(struct pipeline *p, const struct event *e);	
 MUST_USE int pipeline_apply_sideband(void *arg, const struct event *e);		/* its turn has come */
 MUST_USE int pipeline_take_lost(struct pipeline *p, const struct event_lost *lost);
 MUST_USE int pipeline_rescan_if_due(struct pipeline *p);
+/* Files that could not be opened are asked for again through whoever maps them now. */
+MUST_USE int pipeline_retry_files(struct pipeline *p);
 MUST_USE int pipeline_open_wanted(struct pipeline *p, const struct maps *maps, uint32_t pid, struct file *file);
 
 /* ---- pipeline_samples.c ---- */

@@ -7,7 +7,12 @@
 
 /* Where records are lost again and again, /proc is not read without end. */
 #define RESCAN_INTERVAL_NS (10 * NSEC_PER_SEC)
-#define FILE_RETRY_NS NSEC_PER_SEC
+/*
+ * A file that could not be opened: its process was gone, or its file system did not answer. The next
+ * process that maps it is asked almost at once; a file that fails again and again more and more rarely.
+ */
+#define FILE_RETRY_MIN_NS (20 * NSEC_PER_MSEC)
+#define FILE_RETRY_MAX_NS (60 * NSEC_PER_SEC)
 
 static bool starts_with(const char *text, const char *prefix)
 {
@@ -54,6 +59,15 @@ static bool may_count(const struct pipeline *p, uint32_t pid)
 	return !p->start.ntargets || !proc || proc->target_at_exec || procs_target(p->procs, proc);
 }
 
+static bool forgive_failure(const struct pipeline *p, struct file *file)
+{
+	if (file->state != FILE_FAILED || p->now_ns < file->retry_at_ns)
+		return false;
+	file->rows = rows_free(file->rows);
+	file->state = FILE_NEW;
+	return true;
+}
+
 /*
  * The file of a mapping, and its opening as soon as anybody maps it: its process may be gone soon.
  * NULL: it has none, or the table of files is full.
@@ -71,10 +85,8 @@ static int meet_file(struct pipeline *p, const struct event_map *m, enum map_kin
 	if (err)
 		return err == -E2BIG ? 0 : err;
 	*ret = file;
-	if (file->state == FILE_FAILED && m->start && p->now_ns >= file->retry_at_ns) {
-		file->rows = rows_free(file->rows);
-		file->state = FILE_NEW;
-	}
+	if (m->start)
+		forgive_failure(p, file);
 	return file->state == FILE_NEW && may_count(p, m->pid) ? ask_open(p, file, m) : 0;
 }
 
@@ -176,6 +188,36 @@ static int on_scanned_process(struct pipeline *p, const struct event *e)
 	return err;
 }
 
+static void count_due(void *arg, struct file *file)
+{
+	struct pipeline *p = arg;
+
+	p->nfailed_due += file->state == FILE_FAILED && p->now_ns >= file->retry_at_ns;
+}
+
+static int retry_files_of(void *arg, struct proc *proc)
+{
+	struct pipeline *p = arg;
+	int err = 0;
+
+	for (size_t i = 0; i < maps_count(proc->maps) && p->nfailed_due && !err; i++) {
+		struct file *file = maps_at(proc->maps, i)->file;
+
+		if (!file || !may_count(p, proc->pid) || !forgive_failure(p, file))
+			continue;
+		p->nfailed_due--;
+		err = pipeline_open_wanted(p, proc->maps, proc->pid, file);
+	}
+	return err;
+}
+
+int pipeline_retry_files(struct pipeline *p)
+{
+	p->nfailed_due = 0;
+	files_each(p->files, count_due, p);
+	return p->nfailed_due ? procs_each(p->procs, retry_files_of, p) : 0;
+}
+
 int pipeline_take_process(struct pipeline *p, const struct event *e)
 {
 	if (e->process.pid)
@@ -191,6 +233,7 @@ int pipeline_take_opened(struct pipeline *p, const struct event *e)
 {
 	CLEANUP_FD int fd = e->opened.fd;
 	struct file *file = files_find(p->files, e->opened.file_id);
+	uint64_t wait_ns;
 
 	if (!file || file->state != FILE_OPENING)
 		return 0;
@@ -198,7 +241,9 @@ int pipeline_take_opened(struct pipeline *p, const struct event *e)
 		files_opened(p->files, file, &e->opened.identity, TAKE_FD(fd));
 	} else {
 		files_failed(p->files, file);
-		file->retry_at_ns = p->now_ns + FILE_RETRY_NS;
+		wait_ns = FILE_RETRY_MIN_NS << MIN(file->nfailures, 20u);
+		file->retry_at_ns = p->now_ns + MIN(wait_ns, FILE_RETRY_MAX_NS);
+		file->nfailures++;
 	}
 	return file->state == FILE_ALIAS || file->state == FILE_FAILED ? 1 : 0;
 }

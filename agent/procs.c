@@ -349,6 +349,17 @@ bool procs_target(const struct procs *ps, const struct proc *p)
 	return p->target;
 }
 
+int procs_each(struct procs *ps, int (*fn)(void *arg, struct proc *p), void *arg)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < ps->nbuckets && !err; i++) {
+		for (struct proc *p = ps->buckets[i]; p && !err; p = p->next)
+			err = fn(arg, p);
+	}
+	return err;
+}
+
 size_t procs_count(const struct procs *ps)
 {
 	return ps->count;

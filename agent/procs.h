@@ -77,6 +77,8 @@ MUST_USE int procs_set_executable(struct proc *p, const char *path);
 void procs_set_kernel_thread(struct proc *p);
 /* Whether the process or one of its ancestors is a target. */
 bool procs_target(const struct procs *ps, const struct proc *p);
+/* Calls fn for each process until it returns an error; no order. */
+MUST_USE int procs_each(struct procs *ps, int (*fn)(void *arg, struct proc *p), void *arg);
 size_t procs_count(const struct procs *ps);
 size_t procs_bytes(const struct procs *ps); /* maps that are shared count once per holder */
 

@@ -212,12 +212,30 @@ static void a_failed_file_is_asked_for_again_by_a_later_mapping(void **state UNU
 	world_exec(&world, T0, 1);
 	world_map(&world, T0 + 1, 1, A, "/bin/fail");
 	world_turn(&world, T0 + 100 * MS);
-	world_open_all(&world, T0 + 150 * MS);
-	world_map(&world, T0 + 160 * MS, 2, A, "/bin/fail");
+	world_open_all(&world, T0 + 110 * MS);
+	world_map(&world, T0 + 115 * MS, 2, A, "/bin/fail");
 	assert_int_equal(world.nopens, 1);	/* not at once */
-	world_turn(&world, T0 + 2 * SEC);
-	world_map(&world, T0 + 2 * SEC, 3, A, "/bin/fail");
+	world_turn(&world, T0 + 150 * MS);
+	world_map(&world, T0 + 160 * MS, 3, A, "/bin/fail");
 	assert_int_equal(world.nopens, 2);
+}
+
+static void a_failed_file_is_asked_for_again_while_somebody_maps_it(void **state UNUSED)
+{
+	uint32_t nopens = 1;
+
+	world_exec(&world, T0, 1);
+	world_map(&world, T0 + 1, 1, A, "/bin/fail");
+	world_turn(&world, T0 + 100 * MS);
+	for (uint64_t s = 1; s <= 64; s++) {
+		world_open_all(&world, T0 + s * SEC - MS);
+		world_turn(&world, T0 + s * SEC);
+		nopens = (uint32_t)world.nopens;
+		if (s == 2)
+			assert_int_equal(nopens, 3);
+	}
+	/* More and more rarely: 20 ms, 40 ms, ... after each failure. */
+	assert_in_range(nopens, 8, 14);
 }
 
 static void what_is_no_file_is_memory(void **state UNUSED)
@@ -691,6 +709,7 @@ int main(void)
 		TEST(two_names_of_one_file_share_rows_and_names),
 		TEST(frames_of_a_file_that_cannot_be_opened_are_module_and_offset),
 		TEST(a_failed_file_is_asked_for_again_by_a_later_mapping),
+		TEST(a_failed_file_is_asked_for_again_while_somebody_maps_it),
 		TEST(what_is_no_file_is_memory),
 		TEST(a_mapping_beyond_any_file_is_memory),
 		TEST(a_full_table_of_files_ends_nothing),
