@@ -83,8 +83,8 @@ int engine_programs_open(struct engine_programs *p, char **ret_why)
 
 		if (!err)
 			continue;
-		if (asprintf(ret_why, "%s is not beside flamed (%s) nor in ../libexec/flamed: "
-				      "install all programs of one build", names[i], dir) < 0)
+		if (asprintf(ret_why, "cannot open %s: %s; it belongs beside flamed (%s) or in ../libexec/flamed",
+			     names[i], strerror(-err), dir) < 0)
 			*ret_why = NULL;
 		return err;
 	}
@@ -315,6 +315,15 @@ static int watch(struct engine *e)
 
 /* ---- life ---- */
 
+static const char *why_no_child(const char *name, int err)
+{
+	static char text[256];
+
+	snprintf(text, sizeof(text), "cannot start %s: %s%s", name, strerror(-err), err != -EACCES ? "" :
+		 "; flamed, which has left root, must be allowed to execute its own programs (chmod 755)");
+	return text;
+}
+
 static int new_modules(struct engine *e, const struct engine_conf *conf, const char **ret_why)
 {
 	struct sampler_conf sampler = { .hz = conf->hz, .stack_max_bytes = conf->stack_max_bytes,
@@ -330,17 +339,19 @@ static int new_modules(struct engine *e, const struct engine_conf *conf, const c
 	int err;
 
 	if ((err = sampler_new(&e->sampler, &sampler, take_record, e, ret_why)) ||
-	    (err = sideband_new(&e->sideband, &sideband, emit, e, ret_why)) ||
-	    (err = pipeline_new(&e->pipeline, &pipeline)) || (err = kallsyms_new(&e->kallsyms)))
+	    (err = sideband_new(&e->sideband, &sideband, emit, e, ret_why)))
 		return err;
-	*ret_why = "cannot start flamed-reader";
+	*ret_why = NULL;
+	if ((err = pipeline_new(&e->pipeline, &pipeline)) || (err = kallsyms_new(&e->kallsyms)))
+		return err;
 	err = readerclient_new(&e->reader, e->loop, &reader, emit, e);
-	if (err)
+	if (err) {
+		*ret_why = why_no_child(reader.program.name, err);
 		return err;
-	*ret_why = "cannot start flamed-symbolizer";
+	}
 	err = symclient_new(&e->symbolizer, e->loop, &symbolizer, emit, e);
-	if (!err)
-		*ret_why = NULL;
+	if (err)
+		*ret_why = why_no_child(symbolizer.name, err);
 	return err;
 }
 

@@ -149,6 +149,15 @@ int pipeline_settle_overdue(struct pipeline *p, uint64_t before_ns)
 
 /* ---- questions and answers ---- */
 
+/* Each new return address is asked about, but mostly in functions whose rows are here. */
+static void note_known_rows(struct msg_request *r, const struct rows *rows)
+{
+	for (uint32_t i = 0; rows && i < r->naddrs; i++) {
+		if (rows_cover(rows, r->addrs[i].offset, r->addrs[i].flags & MSG_ADDR_RETURN))
+			r->addrs[i].flags |= MSG_ADDR_HAVE_ROW;
+	}
+}
+
 int pipeline_ask_rows(struct pipeline *p)
 {
 	struct file *file;
@@ -156,6 +165,7 @@ int pipeline_ask_rows(struct pipeline *p)
 
 	while (!err && asks_next(p->asks, &p->request, &file)) {
 		if (file->state == FILE_OPEN) {
+			note_known_rows(&p->request, file->rows);
 			p->request.id = p->next_request++;
 			err = p->conf.ops->rows(p->conf.arg, &p->request, file->fd);
 			continue;

@@ -86,8 +86,8 @@ int profile_finish(struct profile *p, const struct pipeline_stats *stats, struct
 	if (p->hottest)
 		fputs(p->hottest, stderr);
 	if (!err && p->done.result == EXPORT_WRITTEN) {
-		fprintf(stderr, "\nwrote %s (%llu bytes); look at it with: go tool pprof -http=: %s\n", p->path,
-			(unsigned long long)p->done.bytes, p->path);
+		fprintf(stderr, "\nwrote %s (%llu bytes); open it with 'go tool pprof -http=:' or speedscope.app\n",
+			strcmp(p->path, "-") == 0 ? "standard output" : p->path, (unsigned long long)p->done.bytes);
 		return 0;
 	}
 	log_error("the profile was not written file=%s why=%s error='%s'", LOG_STR(p->path),

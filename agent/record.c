@@ -35,6 +35,7 @@ struct record {
 	struct loop_source *pid_sources[RECORD_PIDS_MAX];
 	uint32_t npids_left;
 	uint64_t start_ns;
+	uint32_t hz;
 	bool show_progress, progress_shown;
 	bool command_ended, command_stopped;	/* by itself; by us */
 	int command_status;
@@ -84,8 +85,11 @@ static int on_progress(void *arg)
 {
 	struct record *r = arg;
 	const struct pipeline_stats *s;
-	int err = engine_update_counters(r->engine);
+	int err;
 
+	if (!r->start_ns)
+		return 0; /* processes are still being read */
+	err = engine_update_counters(r->engine);
 	if (err)
 		return err;
 	s = engine_stats(r->engine);
@@ -219,6 +223,19 @@ static int watch(struct record *r)
 
 /* ---- the recording ---- */
 
+static void tell_start(const struct record *r)
+{
+	const struct record_options *o = r->options;
+	const char *what = o->command ? "the command and its children" :
+			   o->npids ? "the given processes and their children" : "every process of this host";
+
+	if (o->duration_ns)
+		log_info("profiling %s hz=%u seconds=%g", what, r->hz, (double)o->duration_ns / (double)NSEC_PER_SEC);
+	else
+		log_info("profiling %s until %s hz=%u", what,
+			 o->command ? "it ends" : o->npids ? "they end" : "Ctrl-C", r->hz);
+}
+
 static int start(struct record *r)
 {
 	struct loop_source *source;
@@ -235,6 +252,7 @@ static int start(struct record *r)
 		return err;
 	}
 	r->start_ns = clock_mono_ns();
+	tell_start(r);
 	if (r->options->duration_ns &&
 	    ((err = loop_add_timer(r->loop, &source, 0, on_time, r)) ||
 	     (err = loop_timer_at(source, r->start_ns + r->options->duration_ns))))
@@ -331,7 +349,8 @@ int record_run(const struct record_options *o, const struct config *config)
 {
 	CLEANUP(engine_programs_close) struct engine_programs programs = ENGINE_PROGRAMS_INIT;
 	CLEANUP(record_fini) struct record r = { .options = o, .profile = PROFILE_INIT,
-						 .command = COMMAND_INIT };
+						 .command = COMMAND_INIT,
+						 .hz = config->sampling.frequency_hz };
 
 	memset(r.pidfds, 0xff, sizeof(r.pidfds));
 	r.show_progress = isatty(STDERR_FILENO);

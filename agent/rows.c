@@ -94,9 +94,9 @@ static void borrow(const struct rows *r, const struct stored *s, struct row *ret
 }
 
 /* The first range that ends above `offset`. */
-static size_t range_lower(const struct rows *r, uint64_t offset)
+static size_t range_lower_of(const struct rows *r, size_t high, uint64_t offset)
 {
-	size_t low = 0, high = r->nranges;
+	size_t low = 0;
 
 	while (low < high) {
 		size_t mid = low + (high - low) / 2;
@@ -107,6 +107,11 @@ static size_t range_lower(const struct rows *r, uint64_t offset)
 			low = mid + 1;
 	}
 	return low;
+}
+
+static size_t range_lower(const struct rows *r, uint64_t offset)
+{
+	return range_lower_of(r, r->nranges, offset);
 }
 
 enum rows_answer rows_find(const struct rows *r, uint64_t offset, bool is_return,
@@ -452,12 +457,26 @@ static void put_ranges(struct rows *r, struct put *p)
 	from = r->nranges;
 	to = r->nranges += n;
 	while (n > 0) {
-		if (from > 0 &&
-		    r->stored[r->ranges[from - 1]].row.start > r->stored[p->fresh[n - 1]].row.start)
-			r->ranges[--to] = r->ranges[--from];
-		else
-			r->ranges[--to] = p->fresh[--n];
+		size_t at = range_lower_of(r, from, r->stored[p->fresh[n - 1]].row.start);
+
+		to -= from - at;
+		memmove(&r->ranges[to], &r->ranges[at], (from - at) * sizeof(*r->ranges));
+		from = at;
+		r->ranges[--to] = p->fresh[--n];
 	}
+}
+
+/* The row that covers a place, or ROW_NONE. */
+static uint32_t range_find(const struct rows *r, uint64_t offset)
+{
+	size_t i = range_lower(r, offset);
+
+	return i < r->nranges && r->stored[r->ranges[i]].row.start <= offset ? r->ranges[i] : ROW_NONE;
+}
+
+bool rows_cover(const struct rows *r, uint64_t offset, bool is_return)
+{
+	return offset >= is_return && range_find(r, offset - is_return) != ROW_NONE;
 }
 
 static void put_slots(struct rows *r, const struct put *p, const struct msg_addr *addrs,
@@ -473,6 +492,13 @@ static void put_slots(struct rows *r, const struct put *p, const struct msg_addr
 			known = p->answer->results[i].flags;
 			if (known & MSG_RES_ROW)
 				row = p->index[p->answer->results[i].row];
+			else if (addrs[i].flags & MSG_ADDR_HAVE_ROW && known & MSG_RES_CODE)
+				row = range_find(r, addrs[i].offset - (addrs[i].flags & MSG_ADDR_RETURN));
+			/* We had its row, and forgot it to make room: it is asked again. */
+			if (row == ROW_NONE && addrs[i].flags & MSG_ADDR_HAVE_ROW)
+				continue;
+			if (row != ROW_NONE)
+				known |= MSG_RES_ROW;
 		}
 		if (row == ROW_NONE)
 			known &= ~(uint32_t)MSG_RES_ROW;

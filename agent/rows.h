@@ -74,6 +74,8 @@ DEFINE_CLEANUP(struct rows *, rows_free);
 
 enum rows_answer rows_find(const struct rows *r, uint64_t offset, bool is_return,
 			   struct row *ret_row, uint32_t *ret_flags);
+/* Whether a row covers this address: asked about it, the symbolizer need not send its function again. */
+bool rows_cover(const struct rows *r, uint64_t offset, bool is_return);
 /*
  * Stores an answer to these addresses. A failed file: every address is known, without a row.
  * -EBADMSG for an answer that is not one to these addresses; -ENOMEM. Nothing is stored then.

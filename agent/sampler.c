@@ -31,6 +31,7 @@ enum {
 	RING_MAX = 32 * 1024 * 1024,
 	RING_LEAST = 256 * 1024, /* asked for explicitly: a few of the largest records */
 	STACK_LEAST = 1024,
+	TURN_OVER = -4096, /* no errno */
 };
 
 struct sampler {
@@ -46,6 +47,7 @@ struct sampler {
 	uint32_t nattached;
 	int *event_fds; /* by CPU; -1: not sampled */
 	bool started;
+	uint64_t turn_ns; /* when the present sampler_dispatch() began */
 	struct log_limit attach_limit;
 };
 
@@ -248,10 +250,13 @@ static int on_record(void *arg, void *data, size_t size)
 {
 	struct sampler *s = arg;
 	const struct abi_record *r = data;
+	int err;
 
 	/* `size` is the ring's size class. Only our own program writes here. */
 	assert(size >= sizeof(*r) && r->size >= sizeof(*r) && r->size <= size);
-	return s->fn(s->arg, r, r->size);
+	err = s->fn(s->arg, r, r->size);
+	/* What comes during a turn waits for the next, or a slow turn would have no end. */
+	return !err && r->time_ns > s->turn_ns ? TURN_OVER : err;
 }
 
 /*
@@ -385,8 +390,9 @@ int sampler_dispatch(struct sampler *s)
 	int n;
 
 	(void)epoll_wait(s->epoll_fd, &event, 1, 0); /* takes the edge, before what it announced */
+	s->turn_ns = clock_mono_ns();
 	n = ring_buffer__consume(s->ring);
-	return n < 0 ? n : 0;
+	return n < 0 && n != TURN_OVER ? n : 0;
 }
 
 /*

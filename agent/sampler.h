@@ -37,7 +37,7 @@ DEFINE_CLEANUP(struct sampler *, sampler_free);
 MUST_USE int sampler_start(struct sampler *s, const char **ret_why);
 void sampler_stop(struct sampler *s); /* disables the events; records that wait can still be drained */
 int sampler_fd(const struct sampler *s); /* readable when a quarter of the ring is full */
-/* Hands every waiting record to fn. Stops at fn's first error and returns it. */
+/* Hands every record that waits at the call to fn. Stops at fn's first error and returns it. */
 MUST_USE int sampler_dispatch(struct sampler *s);
 /* Picks up CPUs that came online, drops those that went. Cheap; call once a second. */
 MUST_USE int sampler_check_cpus(struct sampler *s);

@@ -62,12 +62,13 @@ static void print_drops(FILE *out, const struct pipeline_stats *s)
 
 void summary_print_counts(FILE *out, const struct pipeline_stats *s, const struct summary_restarts *r)
 {
-	fprintf(out, "samples: %" PRIu64 "\nseen: %" PRIu64 "\nstacks:", s->samples, s->counters[ABI_CNT_SEEN]);
+	fprintf(out, "samples: %" PRIu64 " in the profile\nseen: %" PRIu64 " ticks on busy CPUs\nstacks:",
+		s->samples, s->counters[ABI_CNT_SEEN]);
 	for (int o = 0; o < UNWIND_OUTCOME_COUNT; o++) {
 		if (s->outcomes[o])
 			fprintf(out, " %s=%" PRIu64, unwind_outcome_text((enum unwind_outcome)o), s->outcomes[o]);
 	}
-	fprintf(out, "\ncomplete: %.1f %%\n", summary_completeness(s));
+	fprintf(out, "\ncomplete: %.1f %% of the stacks in user space reach their root\n", summary_completeness(s));
 	print_drops(out, s);
 	if (s->sideband_lost)
 		fprintf(out, "process records lost: %" PRIu64 " (processes were scanned again)\n",

@@ -1,6 +1,7 @@
 #include "base/buf.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
@@ -48,8 +49,8 @@ static uint8_t *bufw_room(struct bufw *w, size_t len)
 
 static void store_le(uint8_t *p, uint64_t v, size_t size)
 {
-	for (size_t i = 0; i < size; i++)
-		p[i] = (uint8_t)(v >> (8 * i));
+	v = htole64(v);
+	memcpy(p, &v, size);
 }
 
 static void bufw_le(struct bufw *w, uint64_t v, size_t size)
@@ -151,9 +152,9 @@ static uint64_t bufr_le(struct bufr *r, size_t size)
 	const uint8_t *p = bufr_bytes(r, size);
 	uint64_t v = 0;
 
-	for (size_t i = 0; p && i < size; i++)
-		v |= (uint64_t)p[i] << (8 * i);
-	return v;
+	if (p)
+		memcpy(&v, p, size);
+	return le64toh(v);
 }
 
 uint8_t bufr_u8(struct bufr *r)

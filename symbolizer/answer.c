@@ -9,6 +9,7 @@
 #include "symbolizer/rowset.h"
 
 enum {
+	FEW_ADDRS = 32,
 	ENTRY_LEN = 64,		/* code from the entry point that is _start */
 	/*
 	 * Bytes of CFI programs that one request may run. 512 functions of real files have some 100 KB;
@@ -252,6 +253,8 @@ static struct msg_result answer_address(struct rows_job *job, const struct msg_a
 		result.flags |= MSG_RES_AFTER_CALL;
 	if (is_function_start(job, vaddr))
 		result.flags |= MSG_RES_FUNCTION_START;
+	if (addr->flags & MSG_ADDR_HAVE_ROW && !code_is_sigreturn(elffile_at(job->elf, vaddr)))
+		return result;
 	job->segment = s;
 	job->pc = is_return && addr->offset > s->offset ? vaddr - 1 : vaddr;
 	row = find_row(job, vaddr);
@@ -288,6 +291,13 @@ static void rows_of_failed(const struct msg_request *req, enum msg_file_result w
 	encode_rows(&m, out);
 }
 
+/* Of a few addresses it is cheaper to keep the pages until the batch is over than to fault them in again. */
+static void drop_pages_after(const struct msg_request *req, const struct elffile *elf)
+{
+	if (req->naddrs > FEW_ADDRS)
+		elffile_drop_pages(elf);
+}
+
 void answer_rows(struct handles *h, const struct msg_request *req, int fd, struct bufw *out)
 {
 	CLEANUP_FREE struct rows_job *job = mem_calloc(1, sizeof(*job));
@@ -312,7 +322,7 @@ void answer_rows(struct handles *h, const struct msg_request *req, int fd, struc
 		handles_forget(h, job->handle);
 	} else {
 		encode_rows(m, out);
-		elffile_drop_pages(job->elf);
+		drop_pages_after(req, job->elf);
 	}
 	rowset_fini(&job->rows);
 }
@@ -423,7 +433,7 @@ void answer_names(struct handles *h, const struct msg_request *req, int fd, stru
 			unname_all(job, req, MSG_FILE_UNREADABLE);
 			handles_forget(h, handle);
 		} else {
-			elffile_drop_pages(job->elf);
+			drop_pages_after(req, job->elf);
 		}
 	}
 	msg_names_encode(out, &job->msg);

@@ -10,7 +10,7 @@
 #include "symbolizer/symtab.h"
 
 enum {
-	HANDLES_MAX = 4,
+	HANDLES_MAX = 12,
 	HANDLES_SYMTABS_MAX = 64,
 	HANDLES_SYMTAB_BYTES_MAX = 8 << 20,
 };

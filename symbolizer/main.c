@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/ipc.h"
 #include "base/log.h"
 #include "symbolizer/answer.h"
@@ -17,7 +18,12 @@
 #include "symbolizer/sandbox.h"
 
 enum {
-	IDLE_MS = 200,			/* without a request: a batch is over */
+	/*
+	 * Files stay mapped for a batch: until no request has come for IDLE_MS, but no longer than
+	 * BATCH_MS, or on a busy host their pages would stay resident for ever.
+	 */
+	IDLE_MS = 200,
+	BATCH_MS = 1000,
 	OUT_KEPT_MAX = 1 << 20,		/* bytes of the answer's buffer that stay allocated */
 };
 
@@ -137,19 +143,28 @@ static int answer(struct handles *h, const struct ipc_msg *msg, struct msg_reque
 	return ipc_send(IPC_FD, msg->type, out->data, out->len, -1);
 }
 
+static void end_batch(struct handles *h)
+{
+	handles_trim(h);
+	malloc_trim(0);
+}
+
 /* Waits for a request; when a batch is over, gives memory and mappings back first. */
-static int wait_for_request(struct handles *h)
+static int wait_for_request(struct handles *h, uint64_t *batch_start_ns)
 {
 	struct pollfd p = { .fd = IPC_FD, .events = POLLIN };
+	uint64_t now = clock_mono_ns();
 	int n;
 
+	if (handles_any_open(h) && now - *batch_start_ns > BATCH_MS * NSEC_PER_MSEC)
+		end_batch(h);
 	do {
 		n = poll(&p, 1, handles_any_open(h) ? IDLE_MS : -1);
-		if (n == 0) {
-			handles_trim(h);
-			malloc_trim(0);
-		}
+		if (n == 0)
+			end_batch(h);
 	} while (n == 0 || (n < 0 && errno == EINTR));
+	if (!handles_any_open(h))
+		*batch_start_ns = clock_mono_ns();
 	return n < 0 ? -errno : 0;
 }
 
@@ -160,12 +175,13 @@ static int serve(void)
 	CLEANUP(ipc_in_fini) struct ipc_in in = { 0 };
 	CLEANUP(bufw_fini) struct bufw out = { 0 };
 	static struct msg_request req;
+	uint64_t batch_start_ns = 0;
 	struct ipc_msg msg;
 	int err;
 
 	err = ipc_hello();
 	while (!err) {
-		err = wait_for_request(&h);
+		err = wait_for_request(&h, &batch_start_ns);
 		if (err)
 			break;
 		err = ipc_recv(IPC_FD, &in, &msg);

@@ -95,7 +95,7 @@ int msg_request_decode(struct bufr *in, struct msg_request *ret)
 	/* Twice over the bytes, so that *ret is written only when all of them are good. */
 	for (uint32_t i = 0; i < naddrs; i++) {
 		bufr_u64(&check);
-		if (bufr_u32(&check) & ~(uint32_t)MSG_ADDR_RETURN)
+		if (bufr_u32(&check) & ~(uint32_t)(MSG_ADDR_RETURN | MSG_ADDR_HAVE_ROW))
 			bufr_fail(&check);
 	}
 	err = bufr_end(&check);

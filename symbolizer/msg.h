@@ -54,7 +54,11 @@ enum msg_file_result {
 const char *msg_file_result_text(enum msg_file_result r);
 
 /* One address of a request. */
-enum { MSG_ADDR_RETURN = 1 };	/* a return address: looked up at offset - 1 */
+enum {
+	MSG_ADDR_RETURN = 1 << 0,	/* a return address: looked up at offset - 1 */
+	MSG_ADDR_HAVE_ROW = 1 << 1,	/* the asker has its row: only MSG_RES_* flags are wanted, other than for a
+					   signal trampoline, which the byte before it does not tell */
+};
 struct msg_addr {
 	uint64_t offset;	/* in the file */
 	uint32_t flags;
