@@ -184,6 +184,24 @@ static void each_address_has_its_row_and_its_facts(void **state UNUSED)
 	}
 }
 
+static void who_has_the_row_gets_the_facts_alone(void **state UNUSED)
+{
+	struct program p = program_new(assembly, BFD);
+	uint64_t work = offset_of(&p, "work"), restore = offset_of(&p, "restore");
+	const uint32_t flags = MSG_ADDR_RETURN | MSG_ADDR_HAVE_ROW;
+	struct msg_row row;
+	struct msg_rows m;
+
+	assert_int_equal(ask_row(&p, work + 7, flags, &row, &m), MSG_RES_AFTER_CALL | MSG_RES_CODE);
+	assert_int_equal(m.nrows, 0);
+	msg_rows_fini(&m);
+	/* The row that the asker has is that of the byte before: not a trampoline's. */
+	assert_true(ask_row(&p, restore, flags, &row, &m) & MSG_RES_ROW);
+	assert_int_equal(row.flags, MSG_ROW_SIGNAL);
+	msg_rows_fini(&m);
+	program_fini(&p);
+}
+
 static void a_trampoline_without_cfi_is_a_signal_frame(void **state UNUSED)
 {
 	struct program p = program_new(assembly, BFD);
@@ -599,6 +617,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_address_has_its_row_and_its_facts),
+		cmocka_unit_test(who_has_the_row_gets_the_facts_alone),
 		cmocka_unit_test(a_trampoline_without_cfi_is_a_signal_frame),
 		cmocka_unit_test(glibcs_trampoline_has_the_same_row),
 		cmocka_unit_test(unusual_rules_are_told),

@@ -63,6 +63,33 @@ static void a_row_answers_for_interrupted_pcs_of_its_range_but_not_for_returns(v
 	assert_int_equal(find(r, 0xff, false, &row, &flags), ROWS_UNKNOWN);
 }
 
+static void a_row_that_was_here_before_is_found_for_a_new_return_address(void **state UNUSED)
+{
+	CLEANUP(rows_freep) struct rows *r = NULL;
+	struct row row;
+	uint32_t flags;
+
+	assert_int_equal(rows_new(&r), 0);
+	fixture_init(&fixture);
+	fixture_addr(&fixture, 0x120, false, fixture_row(&fixture, 0x100, 0x140, 7, 16), MSG_RES_CODE);
+	assert_int_equal(fixture_put(&fixture, r), 0);
+	assert_true(rows_cover(r, 0x140, true));
+	assert_false(rows_cover(r, 0x140, false));
+	assert_false(rows_cover(r, 0x100, true));
+	assert_false(rows_cover(r, 0, true));
+
+	fixture_init(&fixture);
+	fixture_addr(&fixture, 0x140, true, FIXTURE_NO_ROW, MSG_RES_CODE | MSG_RES_AFTER_CALL);
+	fixture_addr(&fixture, 0x180, true, FIXTURE_NO_ROW, MSG_RES_CODE | MSG_RES_AFTER_CALL);
+	fixture.addrs[0].flags |= MSG_ADDR_HAVE_ROW;
+	fixture.addrs[1].flags |= MSG_ADDR_HAVE_ROW; /* it was forgotten meanwhile */
+	assert_int_equal(fixture_put(&fixture, r), 0);
+	assert_int_equal(find(r, 0x140, true, &row, &flags), ROWS_KNOWN);
+	assert_int_equal(flags, MSG_RES_ROW | MSG_RES_CODE | MSG_RES_AFTER_CALL);
+	assert_int_equal(cfa_off(&row), 16);
+	assert_int_equal(find(r, 0x180, true, &row, &flags), ROWS_UNKNOWN);
+}
+
 static void an_address_without_row_is_known_to_have_none(void **state UNUSED)
 {
 	CLEANUP(rows_freep) struct rows *r = NULL;
@@ -430,6 +457,7 @@ int main(void)
 		cmocka_unit_test(an_empty_cache_knows_nothing),
 		cmocka_unit_test(
 			a_row_answers_for_interrupted_pcs_of_its_range_but_not_for_returns),
+		cmocka_unit_test(a_row_that_was_here_before_is_found_for_a_new_return_address),
 		cmocka_unit_test(an_address_without_row_is_known_to_have_none),
 		cmocka_unit_test(every_address_of_a_failed_file_is_known_without_a_row),
 		cmocka_unit_test(the_same_row_sent_twice_is_kept_once),
