@@ -37,12 +37,14 @@ PROGRAMS := flamed flamed-symbolizer flamed-exporter
 
 # ---- dependencies: Debian packages, and why (docs/dependencies.md) ---------------------------
 
-DEPS_BUILD := gcc g++ make clang llvm lld pkg-config libbpf-dev bpftool libelf-dev libdw-dev zlib1g-dev \
-	libzstd-dev liblzma-dev libiberty-dev libseccomp-dev libcap-ng-dev libxxhash-dev libyaml-dev \
-	libprotobuf-c-dev protobuf-c-compiler
-DEPS_CHECK := libcmocka-dev python3 elfutils binutils golang-go nodejs openssl linux-perf \
-	cppcheck clang-tidy clang-format libclang-rt-14-dev libcap2-bin procps
+DEPS_BUILD := gcc make clang libbpf-dev bpftool libelf-dev libdw-dev zlib1g-dev libiberty-dev libseccomp-dev \
+	libcap-ng-dev libxxhash-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler
+DEPS_CHECK := g++ lld binutils libcmocka-dev python3 golang-go nodejs openssl linux-perf cppcheck
+DEPS_FUZZ := libclang-rt-dev
 DEPS_BENCH := valgrind
+
+# Profiling needs root. make asks sudo for that alone, so that what is built belongs to who builds it.
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 
 # ---- compilers ------------------------------------------------------------------------------
 
@@ -107,11 +109,14 @@ OBJS_flamed-exporter := $(BASE_OBJS) $(call obj,exporter,$(EXPORTER)) $(PROTO_OB
 
 .PHONY: all
 all: $(addprefix $(BIN)/,$(PROGRAMS))
+	@:
 
 .SECONDEXPANSION:
+# Whatever the umask: when flamed starts its children, it is no longer who built them.
 $(addprefix $(BIN)/,$(PROGRAMS)): $(BIN)/%: $$(OBJS_$$*)
 	$(call say,LINK,$@)mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS_$*) $(LIBS_BASE)
+	$(Q)chmod 755 $@
 
 $(OUT)/%.o: %.c
 	$(call say,CC,$<)mkdir -p $(@D)
@@ -158,8 +163,9 @@ deps-check:
 
 .PHONY: run
 run: deps
-	@$(MAKE) --no-print-directory all
-	@$(BIN)/flamed record --duration 20 --output flamed.pb.gz
+	@$(MAKE) --no-print-directory -j$(shell nproc) all
+	@>>flamed.pb.gz # so that it is ours, not root's
+	@$(AS_ROOT) $(BIN)/flamed record --duration 20 --output flamed.pb.gz
 
 .PHONY: lint
 lint: all
@@ -171,9 +177,9 @@ format:
 
 .PHONY: install
 install: all
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/flamed
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/libexec/flamed bin/flamed-symbolizer bin/flamed-exporter
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/flamed README.md config/flamed.yaml
+	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/bin" $(BIN)/flamed
+	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/libexec/flamed" $(BIN)/flamed-symbolizer $(BIN)/flamed-exporter
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/flamed" README.md config/flamed.yaml
 
 .PHONY: clean
 clean:

@@ -31,12 +31,19 @@ static const char usage[] =
 	"\n"
 	"replay makes the profile of a recording from its --events file.\n";
 
+/* After getopt has complained, it is all that is left to say. */
+static int suggest_help(void)
+{
+	fputs("flamed: try 'flamed --help'\n", stderr);
+	return STATUS_USAGE;
+}
+
 static int PRINTF(1, 0) complain(const char *fmt, const char *what)
 {
 	fprintf(stderr, "flamed: ");
 	fprintf(stderr, fmt, what);
-	fprintf(stderr, "\nflamed: try 'flamed --help'\n");
-	return STATUS_USAGE;
+	fputc('\n', stderr);
+	return suggest_help();
 }
 
 static int load_config(const char *path, struct config **ret)
@@ -104,7 +111,7 @@ static int parse_record_option(struct arguments *a, int option)
 		a->record.events = optarg;
 		return 0;
 	default:
-		return complain("see above%s", "");
+		return suggest_help();
 	}
 }
 
@@ -155,7 +162,7 @@ static int replay_command(int argc, char **argv)
 			return 0;
 		}
 		if (option != 'o')
-			return complain("see above%s", "");
+			return suggest_help();
 		output = optarg;
 	}
 	if (optind + 1 != argc)
@@ -178,7 +185,7 @@ static int global_options(int argc, char **argv)
 		if (option == 'c')
 			path = optarg;
 		else if (option == '?')
-			return complain("see above%s", "");
+			return suggest_help();
 		else
 			action = option;
 	}

@@ -7,15 +7,22 @@ for package in "$@"; do
 	[ "$status" = installed ] || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
-echo "installing:$missing"
+
+complain() {
+	echo "deps: $1; missing:$missing" >&2
+	exit 1
+}
+command -v apt-get >/dev/null || complain "this is not Debian: install what these packages are called here, then 'make'"
 as_root=
 if [ "$(id -u)" != 0 ]; then
-	command -v sudo >/dev/null 2>&1 || { echo "flamed: run as root, or install:$missing" >&2; exit 1; }
+	command -v sudo >/dev/null || complain "installing needs root, and there is no sudo"
 	as_root=sudo
 fi
-install() {
-	# shellcheck disable=SC2086
-	$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
+# On a machine that has just started, unattended upgrades may hold the lock for some minutes.
+apt_get() {
+	$as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 "$@"
 }
-$as_root apt-get update -q || echo "deps: apt-get update failed, trying with the lists at hand" >&2
-install
+echo "deps: installing$missing"
+apt_get update || echo "deps: apt-get update failed, trying with the lists at hand" >&2
+# shellcheck disable=SC2086
+apt_get install -y --no-install-recommends $missing || complain "apt-get cannot install them, see above"

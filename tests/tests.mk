@@ -124,7 +124,7 @@ WORKLOAD_CC_chain_cpp := /usr/bin/g++
 workloads: $(addprefix $(OUT)/workloads/,$(WORKLOADS))
 $(OUT)/workloads/go_spin: tests/workloads/go/spin.go
 	$(call say,GO,$@)mkdir -p $(@D)
-	$(Q)env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE=$(abspath $(OUT))/gocache CGO_ENABLED=0 \
+	$(Q)env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE='$(abspath $(OUT))/gocache' CGO_ENABLED=0 \
 		/usr/bin/go build -o $@ $<
 workload_source = tests/workloads/$(or $(WORKLOAD_SOURCE_$(1)),$(1).c)
 $(OUT)/workloads/%: $$(call workload_source,$$*) tests/workloads/workload.h
@@ -191,7 +191,7 @@ bench: deps-check
 	@tests/deps.sh $(DEPS_BENCH)
 	@$(MAKE) --no-print-directory bench-built
 bench-built: all workloads $(BENCH_PROGRAMS)
-	@env FLAMED_BIN=$(abspath $(BIN)) FLAMED_BUILD=$(abspath $(OUT)) \
+	@$(AS_ROOT) env BENCH_BIN='$(abspath $(BIN))' BENCH_BUILD='$(abspath $(OUT))' \
 		tests/bench/bench.py $(or $(BENCH_ARGS),--write docs/benchmarks.md)
 
 # ---- fuzz targets of the agent and the exporter ----------------------------------------------------
@@ -209,21 +209,22 @@ FUZZ_OBJS_unwind := $(UNWIND_OBJS) $(OUT)/tests/unit/rows_fixture.o $(OUT)/base/
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz fuzz-built
 fuzz: deps-check
+	@tests/deps.sh $(DEPS_FUZZ)
 	@$(MAKE) --no-print-directory -j$(shell nproc) MODE=fuzz fuzz-built
 fuzz-built: $(addprefix $(OUT)/tests/fuzz/fuzz_,$(FUZZ))
 	@set -e; for name in $(FUZZ); do \
 		mkdir -p $(OUT)/corpus/$$name; \
 		echo "fuzz_$$name, $(FUZZ_SECONDS) s"; \
 		(cd $(OUT)/corpus && ../tests/fuzz/fuzz_$$name -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 \
-			-print_final_stats=1 $$name $(CURDIR)/tests/fuzz/corpus/$$name 2>&1 | tail -n 8); \
+			-print_final_stats=1 $$name '$(CURDIR)/tests/fuzz/corpus/'$$name 2>&1 | tail -n 8); \
 	done
 
 # ---- everything at once ------------------------------------------------------------------------------
 # `make check TESTS='test_cli chains'` runs only the end-to-end tests with these words in their names.
 
-# Programs that a sanitizer has no use for: they are about seccomp filters, which sanitizer builds leave out,
-# or copy their own stack, the sanitizer's red zones with it.
-NOT_SANITIZED := symbolizer_sandbox exporter_sandbox selfunwind
+# Programs that a sanitizer has no use for: they are about seccomp filters, which sanitizer builds leave out, or
+# copy their own stack, the sanitizer's red zones with it, or are about what the kernel copies.
+NOT_SANITIZED := symbolizer_sandbox exporter_sandbox selfunwind sample sampler
 SANITIZED = $(filter-out $(addprefix %/test_,$(NOT_SANITIZED)),$(UNIT_PROGRAMS)) $(FUZZ_REPLAYS)
 
 .PHONY: check check-built sanitized
@@ -231,7 +232,16 @@ check: deps-check
 	@$(MAKE) --no-print-directory -j$(shell nproc) check-built
 check-built: all workloads $$(UNIT_PROGRAMS) $$(FUZZ_REPLAYS)
 	@$(MAKE) --no-print-directory MODE=asan sanitized
-	@env E2E_BIN=$(abspath $(BIN)) E2E_WORKLOADS=$(abspath $(OUT))/workloads \
+	@$(AS_ROOT) env E2E_BIN='$(abspath $(BIN))' E2E_WORKLOADS='$(abspath $(OUT))/workloads' \
 		tests/e2e/run.py $(TESTS) --unit tests/lint/run.sh $(UNIT_PROGRAMS) $(FUZZ_REPLAYS) \
 		$(subst $(OUT)/,build/asan/,$(SANITIZED))
 sanitized: $$(SANITIZED)
+	@:
+
+# Programs too large or too special for `check`; ACCURACY_ARGS='openssl java' runs only rows with these words.
+.PHONY: accuracy accuracy-built
+accuracy: deps-check
+	@$(MAKE) --no-print-directory -j$(shell nproc) accuracy-built
+accuracy-built: all $(OUT)/workloads/go_spin
+	@$(AS_ROOT) env E2E_BIN='$(abspath $(BIN))' E2E_WORKLOADS='$(abspath $(OUT))/workloads' \
+		tests/e2e/accuracy.py $(or $(ACCURACY_ARGS),--write docs/accuracy.md)

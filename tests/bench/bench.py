@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -21,8 +22,8 @@ from measure import Counted, Repeated, busy_cpus, cpu_ns, held_kib, memory, name
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-BIN = os.environ.get("FLAMED_BIN", os.path.join(ROOT, "bin"))
-BUILD = os.environ.get("FLAMED_BUILD", os.path.join(ROOT, "build/release"))
+BIN = os.environ.get("BENCH_BIN", os.path.join(ROOT, "bin"))
+BUILD = os.environ.get("BENCH_BUILD", os.path.join(ROOT, "build/release"))
 NCPUS = len(os.sched_getaffinity(0))
 HZ = 100
 WARM_HZ = 1000
@@ -285,9 +286,9 @@ def work(rounds):
 
 
 def bench_slowdown(quick, scratch):
-    rounds, runs, each = (3, 2, 1000) if quick else (8, 4, 2500)
-    off, on = [], []
-    for _ in range(rounds):
+    rounds, runs, each, most_s = (3, 2, 1000, 60) if quick else (8, 4, 2500, 120)
+    off, on, end = [], [], time.monotonic() + most_s
+    while len(off) < 3 or (len(off) < rounds and time.monotonic() < end):
         off.append(statistics.median(v for _ in range(runs) for v in work(each)))
         recording = record(3600, scratch)
         try:
@@ -298,7 +299,7 @@ def bench_slowdown(quick, scratch):
         finally:
             recording.kill()
     percent = [100 * (b / a - 1) for a, b in zip(off, on)]
-    mean, error = statistics.mean(percent), 2 * statistics.stdev(percent) / math.sqrt(rounds)
+    mean, error = statistics.mean(percent), 2 * statistics.stdev(percent) / math.sqrt(len(off))
     base = Repeated(off)
     slower = Row("CPU time of the same work with flamed", mean, error, unit="% more", digits=2)
     if abs(mean) <= error:
@@ -398,6 +399,7 @@ def main():
         sys.exit("bench.py: run it as root")
     if options.write and (options.quick or options.only):
         sys.exit("bench.py: a page is written only of a whole run")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # not without ending what runs
     host = machine()
     print(host, flush=True)
     page = PAGE.format(machine=host)

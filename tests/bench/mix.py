@@ -38,6 +38,17 @@ def main():
         [os.path.join(workloads, "go_spin"), FOR_EVER],
     ]
     running = [subprocess.Popen(command) for command in commands]
+    try:
+        compile_while(running)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    sys.exit("mix.py: a workload ended")
+
+
+def compile_while(running):
+    """Compiles over and over until one of the others ends."""
     with tempfile.TemporaryDirectory(prefix="flamed-bench-") as scratch:
         source = os.path.join(scratch, "compiled.c")
         with open(source, "w", encoding="ascii") as f:
@@ -46,7 +57,6 @@ def main():
         while all(process.poll() is None for process in running):
             if subprocess.call(compile_it) > 0:
                 sys.exit("mix.py: gcc failed")
-    sys.exit("mix.py: a workload ended")
 
 
 main()

@@ -15,6 +15,7 @@ import math
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -80,6 +81,11 @@ def workload(name):
     if not os.path.exists(path):
         raise AssertionError(f"{path} is missing: make workloads")
     return path
+
+
+def shell_workload(name):
+    """The same for a shell script: the tree may lie under a path with blanks."""
+    return shlex.quote(workload(name))
 
 
 def need_program(path):

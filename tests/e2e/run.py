@@ -227,6 +227,7 @@ def main():
     args = parser.parse_args()
     sys.path.insert(0, HERE)
     sys.dont_write_bytecode = True
+    os.environ["LC_ALL"] = "C.UTF-8"  # readelf and others speak the user's language
     files = [] if args.no_e2e else sorted(glob.glob(os.path.join(HERE, "test_*.py")))
     if args.list:
         for path in files:

@@ -8,7 +8,17 @@ import subprocess
 import time
 
 import harness
-from harness import Recording, check_chain, flamed, record, start, total, wait_for, workload
+from harness import (
+    Recording,
+    check_chain,
+    flamed,
+    record,
+    shell_workload,
+    start,
+    total,
+    wait_for,
+    workload,
+)
 
 BUSY = ["chain_c", "1000"]
 
@@ -199,9 +209,8 @@ def current_umask():
 
 def test_a_command_is_recorded_with_its_children_and_nothing_else():
     other = start([workload("chain_nopie"), "1000"])
-    result = record(
-        command=["/bin/sh", "-c", f"{workload('chain_c')} 1; {workload('chain_pie')} 1 & wait"]
-    )
+    script = f"{shell_workload('chain_c')} 1; {shell_workload('chain_pie')} 1 & wait"
+    result = record(command=["/bin/sh", "-c", script])
     comms = {s.comm for s in result.stacks}
     assert {"chain_c", "chain_pie"} <= comms, comms
     assert other.pid not in {s.pid for s in result.stacks}
@@ -218,8 +227,8 @@ def test_processes_are_recorded_with_their_later_children():
     """The target is a shell; its first child is there at the start, its second comes later."""
     go = harness.scratch_file(".go")
     script = (
-        f"{workload('chain_c')} 1000 & until test -e {go}; do sleep 0.05; done; "
-        f"{workload('chain_pie')} 1"
+        f"{shell_workload('chain_c')} 1000 & until test -e {go}; do sleep 0.05; done; "
+        f"{shell_workload('chain_pie')} 1"
     )
     target = start(["/bin/sh", "-c", script])
     other = start([workload("chain_nopie"), "1000"])

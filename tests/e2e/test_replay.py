@@ -4,15 +4,15 @@ import os
 import stat
 
 import harness
-from harness import flamed, once, record, workload
+from harness import flamed, once, record, shell_workload
 
 
 class Run:
     def __init__(self):
         self.log = harness.scratch_file(".events")
         script = (
-            f"{workload('chain_c')} 0.5; {workload('chain_cpp')} 0.5; "
-            f"{workload('spawner')} 50 {workload('short5')}"
+            f"{shell_workload('chain_c')} 0.5; {shell_workload('chain_cpp')} 0.5; "
+            f"{shell_workload('spawner')} 50 {shell_workload('short5')}"
         )
         self.recorded = record("--events", self.log, command=["/bin/sh", "-c", script])
         assert self.recorded.returncode == 0, self.recorded.stderr

@@ -5,7 +5,7 @@ import os
 import re
 
 import harness
-from harness import check_rate, need_program, once, total, with_user_stack, workload
+from harness import check_rate, need_program, once, shell_workload, total, with_user_stack
 
 COUNT = 1000
 CLANGS = 30
@@ -18,10 +18,10 @@ class Run:
         empty = harness.scratch_file(".c")
         with open(empty, "w", encoding="ascii"):
             pass
-        script = f"{workload('spawner')} {COUNT} {workload('short5')}"
+        script = f"{shell_workload('spawner')} {COUNT} {shell_workload('short5')}"
         if os.access("/usr/bin/clang", os.X_OK):
             script += (
-                f" && {workload('spawner')} {CLANGS} /usr/bin/clang -O2 -c -o {empty}.o {empty}"
+                f" && {shell_workload('spawner')} {CLANGS} /usr/bin/clang -O2 -c -o {empty}.o {empty}"
             )
         self.result = harness.record(command=["/bin/sh", "-c", script])
         assert self.result.returncode == 0, self.result.stderr

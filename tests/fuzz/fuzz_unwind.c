@@ -45,6 +45,38 @@ static void require(bool holds, const char *what)
 	abort();
 }
 
+static uint64_t random_next(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+/* A word of a stack: code, stack, other stacks, anything. */
+static uint64_t random_word(uint64_t *seed)
+{
+	uint64_t how = random_next(seed) >> 7, v = random_next(seed) >> 7;
+
+	switch (how % 16) {
+	case 0:
+		return v;
+	case 1:
+		return 0;
+	case 2:
+		return JIT + v % CODE_BYTES;
+	case 3:
+		return STACK + (v % WINDOWS << 32) + v % WINDOW_BYTES / 8 * 8;
+	case 4:
+	case 5:
+	case 6:
+	case 7:
+		return STACK + v % (2 * WINDOW_BYTES) / 8 * 8;
+	default:
+		return CODE + v % CODE_BYTES;
+	}
+}
+
 /* A value that has a chance to mean something. */
 static uint64_t take_value(struct bufr *r)
 {
@@ -112,7 +144,31 @@ static void take_row(struct world *w, struct bufr *r)
 		fixture_expr_rule(&w->fixture, take_rule(w, r, bufr_u8(r) % 20));
 }
 
-static void take_rows(struct world *w, struct bufr *r)
+/* Rows as compilers make them, for every address: stacks get deep. */
+static void take_usual_rows(struct world *w, struct bufr *r)
+{
+	static const uint8_t regs[] = { ABI_X86_RSP, ABI_X86_RSP, ABI_X86_RSP,
+					ABI_X86_RBP, ABI_X86_RBX, ABI_X86_R10 };
+	static const uint8_t saved[] = { ABI_X86_RBP, ABI_X86_RBX, ABI_X86_R12, ABI_X86_R10 };
+	const uint32_t known = MSG_RES_CODE | MSG_RES_AFTER_CALL;
+
+	fixture_init(&w->fixture);
+	for (uint64_t at = 0; at < CODE_BYTES; at += 8) {
+		uint8_t n = bufr_u8(r), reg = regs[bufr_u8(r) % ARRAY_SIZE(regs)];
+		int row = fixture_row(&w->fixture, at, at + 8, reg, 8 * (1 + bufr_u8(r) % 6));
+
+		for (uint8_t i = 0; i < n % 4; i++)
+			fixture_rule(&w->fixture, saved[(n + i) % ARRAY_SIZE(saved)],
+				     n < 240 ? MSG_RULE_CFA_MEM : n % MSG_RULE_EXPR_MEM, reg,
+				     -8 * (2 + i));
+		for (uint64_t k = 0; k < 8; k++) {
+			fixture_addr(&w->fixture, at + k, true, row, known);
+			fixture_addr(&w->fixture, at + k, false, row, known);
+		}
+	}
+}
+
+static void take_any_rows(struct world *w, struct bufr *r)
 {
 	uint32_t nrows = bufr_u8(r) % ROWS_MAX, naddrs = bufr_u8(r) % ADDRS_MAX;
 
@@ -147,21 +203,33 @@ static void take_maps(struct world *w, struct bufr *r)
 
 static void take_stack(struct world *w, struct bufr *r)
 {
-	w->in.nregs = bufr_u8(r) % 8 ? ABI_X86_NREGS : bufr_u8(r) % ABI_REGS_MAX;
+	uint64_t seed = bufr_u64(r) | 1;
+
+	w->in.nregs = bufr_u8(r) % 16 != 15 ? ABI_X86_NREGS : bufr_u8(r) % ABI_REGS_MAX;
 	for (uint32_t i = 0; i < ABI_X86_NREGS; i++)
-		w->in.regs[i] = take_value(r);
-	w->in.flags = bufr_u8(r) % 4 ? 0 : bufr_u16(r);
-	w->in.nwindows = bufr_u8(r) % (WINDOWS + 1);
+		w->in.regs[i] = random_word(&seed);
+	if (bufr_u8(r) % 4 != 3) {
+		w->in.regs[ABI_X86_RSP] = STACK + ABI_RED_ZONE + bufr_u8(r) * 8ull;
+		w->in.regs[ABI_X86_RIP] = CODE + bufr_u8(r) % CODE_BYTES;
+	} else {
+		w->in.regs[ABI_X86_RSP] = take_value(r);
+		w->in.regs[ABI_X86_RBP] = take_value(r);
+		w->in.regs[ABI_X86_RIP] = take_value(r);
+	}
+	w->in.flags = bufr_u8(r) % 4 != 3 ? 0 : bufr_u16(r);
+	w->in.nwindows = WINDOWS - bufr_u8(r) % 16 / 4;
 	for (uint32_t i = 0; i < w->in.nwindows; i++) {
 		struct unwind_window *win = &w->in.windows[i];
 
-		win->address = bufr_u8(r) % 4 ? STACK + ((uint64_t)i << 32) : take_value(r);
-		win->len = bufr_u16(r) % (WINDOW_BYTES + 1);
-		win->holes = bufr_u8(r) % 4 ? 0 : bufr_u8(r);
+		win->address = bufr_u8(r) % 8 != 7 ? STACK + ((uint64_t)i << 32) : take_value(r);
+		win->len = WINDOW_BYTES;
+		if (bufr_u8(r) % 4 == 3)
+			win->len -= bufr_u16(r) % (WINDOW_BYTES + 1);
+		win->holes = bufr_u8(r) % 4 != 3 ? 0 : bufr_u8(r);
 		/* Of its exact size, so that a read past its end is seen. */
 		win->data = w->stack[i] + WINDOW_BYTES - win->len;
 		for (uint32_t at = 0; at + 8 <= WINDOW_BYTES; at += 8) {
-			uint64_t v = take_value(r);
+			uint64_t v = random_word(&seed);
 
 			memcpy(w->stack[i] + at, &v, sizeof(v));
 		}
@@ -254,7 +322,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    rows_new(&w->file->rows) || maps_new(&w->maps))
 		abort();
 	take_maps(w, &r);
-	take_rows(w, &r);
+	if (bufr_u8(&r) % 2 == 0)
+		take_usual_rows(w, &r);
+	else
+		take_any_rows(w, &r);
 	take_stack(w, &r);
 	check(w);
 	w->maps = maps_unref(w->maps);

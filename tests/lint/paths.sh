@@ -3,8 +3,8 @@
 # that begin with the name count.
 set -eu
 
-if git ls-files -z --cached --others --exclude-standard |
-	xargs -0 grep -nIE '(^|[^[:alnum:]_.%}*)-])/(work|root|farm)/' /dev/null >&2; then
+if grep -rnIE --exclude=.git --exclude-dir=.git --exclude-dir=build --exclude-dir=bin \
+	'(^|[^[:alnum:]_.%}*)-])/(work|root|farm)/' . >&2; then
 	echo "paths of a machine (paths)" >&2
 	exit 1
 fi

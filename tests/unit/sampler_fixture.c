@@ -93,8 +93,11 @@ int harvest_add(void *arg, const struct abi_record *r, size_t len)
 	h->nseen += r->part == 0;
 	if (h->pid && (pid_t)r->pid != h->pid)
 		return 0;
-	h->records = reallocarray(h->records, h->nrecords + 1, sizeof(*h->records));
-	assert_non_null(h->records);
+	if (!(h->nrecords & (h->nrecords - 1))) { /* full at each power of two */
+		h->records = reallocarray(h->records, h->nrecords ? h->nrecords * 2 : 1,
+					  sizeof(*h->records));
+		assert_non_null(h->records);
+	}
 	h->records[h->nrecords] = malloc(len);
 	assert_non_null(h->records[h->nrecords]);
 	memcpy(h->records[h->nrecords++], r, len);

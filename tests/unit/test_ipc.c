@@ -661,8 +661,9 @@ static int report(char **argv)
 	fprintf(out, " stdin=%s env=", stdin_path);
 	for (char **e = environ; *e; e++)
 		fprintf(out, "%s%.*s", e == environ ? "" : ",", (int)strcspn(*e, "="), *e);
+	/* posix_spawn(3), which make(1) uses, leaves the C library's own two ignored. */
 	fprintf(out, " blocked=%llx ignored=%llx no_new_privs=%d pdeathsig=%d",
-		status_field("SigBlk:"), status_field("SigIgn:"),
+		status_field("SigBlk:"), status_field("SigIgn:") & 0x7fffffff,
 		prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), pdeathsig);
 	fprintf(out, " caps=%llx,%llx,%llx,%llx\n", status_field("CapInh:"), status_field("CapPrm:"),
 		status_field("CapEff:"), status_field("CapAmb:"));

@@ -298,7 +298,7 @@ static void the_descriptor_is_readable_only_when_a_quarter_of_the_ring_is_full(v
 /* ---- CPUs that come and go ---- */
 
 /* In a mount namespace of its own, where /sys/devices/system/cpu/online is this file. */
-static const char online_path[] = "/tmp/flamed_test_online";
+static char online_path[] = "/tmp/test_sampler.XXXXXX";
 
 static void set_online(const char *list)
 {
@@ -361,12 +361,16 @@ static void cpus_that_come_are_sampled_and_those_that_go_are_not(void **state UN
 {
 	struct target t0 = target_start(spin_on_cpu_0), t1 = target_start(spin_on_cpu_1);
 	pid_t pid;
+	int fd;
 
 	if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || geteuid()) {
 		target_stop(&t0);
 		target_stop(&t1);
 		skip();
 	}
+	fd = mkstemp(online_path);
+	assert_true(fd >= 0);
+	close(fd);
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid)
