@@ -117,11 +117,6 @@ int expclient_send(struct expclient *c, const struct export_batch *b)
 	return err;
 }
 
-size_t expclient_pending(const struct expclient *c)
-{
-	return child_pending(c->child);
-}
-
 uint64_t expclient_restarts(const struct expclient *c)
 {
 	return child_restarts(c->child);

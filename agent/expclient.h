@@ -21,7 +21,6 @@ struct expclient *expclient_free(struct expclient *c);
 DEFINE_CLEANUP(struct expclient *, expclient_free);
 
 MUST_USE int expclient_send(struct expclient *c, const struct export_batch *b);
-size_t expclient_pending(const struct expclient *c);
 uint64_t expclient_restarts(const struct expclient *c);
 
 #endif

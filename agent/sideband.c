@@ -506,12 +506,3 @@ int sideband_exec_fd(const struct sideband *s)
 {
 	return s->wake_fd;
 }
-
-size_t sideband_bytes(const struct sideband *s)
-{
-	size_t n = sizeof(*s) + s->ncpus * sizeof(*s->cpus);
-
-	for (size_t i = 0; i < s->ncpus; i++)
-		n += perfring_bytes(&s->cpus[i].ring) + perfring_bytes(&s->cpus[i].wake);
-	return n;
-}

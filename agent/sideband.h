@@ -39,7 +39,6 @@ int sideband_exec_fd(const struct sideband *s);	/* an epoll descriptor: somethin
 MUST_USE int sideband_drain(struct sideband *s);
 /* Picks up CPUs that came online, drops those that went. Cheap; call once a second. */
 MUST_USE int sideband_check_cpus(struct sideband *s);
-size_t sideband_bytes(const struct sideband *s);
 
 /*
  * Decodes one record of our own attr; false for a type we do not use, a malformed one, and one of a

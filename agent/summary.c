@@ -81,6 +81,7 @@ void summary_print_counts(FILE *out, const struct pipeline_stats *s, const struc
 struct hot {
 	uint64_t self_ns, total_ns;
 	uint32_t function;
+	bool is_module;		/* frames of a file without names */
 	uint32_t seen_in;	/* sample + 1 that counted it last: recursion counts once */
 };
 
@@ -93,7 +94,36 @@ static int by_self(const void *a, const void *b)
 	return x->function < y->function ? -1 : 1;
 }
 
-/* Functions of one name are one line, whatever file they are in. */
+/* Whether a function is the module+0xoffset of a frame without a name, and nothing that a file named so. */
+static bool is_unnamed(const struct export_batch *b, const struct export_location *loc, uint32_t function)
+{
+	const struct export_string *name = &b->strings[b->functions[function].name];
+	const struct export_string *path = &b->strings[b->mappings[loc->mapping].filename];
+	const char *slash = memrchr(path->text, '/', path->len);
+	const char *base = slash ? slash + 1 : path->text;
+	size_t len = (size_t)(path->text + path->len - base);
+
+	return name->len > len + 3 && memcmp(name->text, base, len) == 0 &&
+	       memcmp(name->text + len, "+0x", 3) == 0;
+}
+
+/*
+ * What a line counts under: functions of one name are one line, whatever file they are in; frames
+ * without a name are one line a file, or a stripped library would fill the table address by address.
+ */
+static struct hot *hot_of(const struct export_batch *b, const struct export_location *loc, uint32_t line,
+			  struct hot *by_name)
+{
+	uint32_t function = b->lines[loc->first_line + line].function;
+	struct hot *h;
+
+	if (!is_unnamed(b, loc, function))
+		return &by_name[b->functions[function].name];
+	h = &by_name[b->mappings[loc->mapping].filename];
+	h->is_module = true;
+	return h;
+}
+
 static void add_sample(const struct export_batch *b, uint32_t i, struct hot *by_name)
 {
 	const struct export_sample *s = &b->samples[i];
@@ -102,7 +132,7 @@ static void add_sample(const struct export_batch *b, uint32_t i, struct hot *by_
 		const struct export_location *loc = &b->locations[b->frames[s->first_frame + f]];
 
 		for (uint32_t l = 0; l < loc->nlines; l++) {
-			struct hot *h = &by_name[b->functions[b->lines[loc->first_line + l].function].name];
+			struct hot *h = hot_of(b, loc, l, by_name);
 
 			if (f == 0 && l == 0)
 				h->self_ns += s->nanoseconds;
@@ -135,9 +165,10 @@ void summary_print_hottest(FILE *out, const struct export_batch *b, uint32_t n)
 
 		/* Escaped like in a log line, but without its quotes. */
 		shown.text[strlen(shown.text) - 1] = 0;
-		fprintf(out, "%9.2fs %5.1f%% %5.1f%%  %s\n", (double)by_name[i].self_ns / 1e9,
+		fprintf(out, "%9.2fs %5.1f%% %5.1f%%  %s%s\n", (double)by_name[i].self_ns / 1e9,
 			100.0 * (double)by_name[i].self_ns / (double)sum_ns,
-			100.0 * (double)by_name[i].total_ns / (double)sum_ns, shown.text + 1);
+			100.0 * (double)by_name[i].total_ns / (double)sum_ns, shown.text + 1,
+			by_name[i].is_module ? " (no symbols)" : "");
 	}
 	free(by_name);
 }

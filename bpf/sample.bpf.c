@@ -174,6 +174,11 @@ static __always_inline __u64 read_pages(struct cursor *at, void *dst, __u64 room
 	for (__u64 size = PAGE / 2; size >= 8; size /= 2)
 		if (n & size)
 			read_piece(at, dst, room, size, address, bit);
+	if (!at->end)
+		return 0;
+	/* Only pages up to there. */
+	bit = (address + at->end - 1) / PAGE - address / PAGE;
+	at->holes &= (2ull << (bit & 31)) - 1;
 	return at->end;
 }
 

@@ -245,7 +245,7 @@ def go_build(go, path, *flags):
 
 @program("go build, cold cache", floor=0, later="stripped Go")
 def go_build_cold():
-    return go_build(need_program("/usr/bin/go"), new_file(".go", sources.go(2000)))
+    return go_build(need_program("/usr/bin/go"), new_file(".go", sources.go(1000)))
 
 
 @program("go build of PATH, cold cache", floor=90, later="Go's assembly and stack switches")
@@ -323,7 +323,7 @@ def dd():
 @program("tar")
 def tar():
     path = need_program("/usr/bin/tar")
-    return sh(f"{path} -C /usr -cf - bin lib/gcc share 2>/dev/null | /bin/cat >/dev/null", 2)
+    return sh(f"{path} -C /usr -cf - bin lib/gcc share 2>/dev/null | /bin/cat >/dev/null")
 
 
 @program("find")

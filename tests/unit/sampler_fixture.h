@@ -23,6 +23,9 @@ struct target {
 	struct facts *facts;
 };
 
+/* Functions of targets: with stacks as they are in release, and a thread pointer that may be anything. */
+#define TARGET __attribute__((noinline, no_sanitize("address"), no_sanitize("undefined")))
+
 typedef void target_fn(struct facts *f);
 
 /* Forks a process that runs fn and waits until it is ready; fn spins until it is killed. */

@@ -22,7 +22,6 @@
 #include "base/clock.h"
 #include "tests/unit/sampler_fixture.h"
 
-#define NOINLINE __attribute__((noinline))
 #define MS NSEC_PER_MSEC
 #define KIB 1024ull
 
@@ -43,7 +42,7 @@ static void harvest_of(struct harvest *h, const struct target *t, size_t nleast)
 
 enum { MAGIC = 0x1100 };
 
-static void spin_with_known_registers(struct facts *f)
+static TARGET void spin_with_known_registers(struct facts *f)
 {
 	target_ready(f);
 	__asm__ volatile("mov $0x1100, %%rax\n mov $0x1101, %%rdx\n mov $0x1102, %%rcx\n"
@@ -82,14 +81,16 @@ static void registers_stand_in_dwarf_order(void **state UNUSED)
 
 /* ---- stacks of main threads ---- */
 
-/* `gone`: the pages between are as if never touched (stack probes touch them all). */
-static NOINLINE void spin_above(struct facts *f, uint64_t bytes, bool gone)
+/* `gone`: the pages between are as if never touched. */
+static TARGET void spin_above(struct facts *f, uint64_t bytes, bool gone)
 {
 	volatile uint64_t *p = alloca(bytes);
 	uint64_t first = ((uint64_t)p | 4095) + 1, last = (uint64_t)(p + bytes / 8 - 1) & ~4095ull;
 
 	p[0] = 0x0107;
 	p[bytes / 8 - 1] = 0x4169;
+	for (uint64_t page = first; page < last; page += 4096)
+		*(volatile uint64_t *)page = page;
 	if (gone)
 		madvise((void *)first, last - first, MADV_DONTNEED);
 	f->low = (uint64_t)p;
@@ -328,12 +329,12 @@ static void a_deep_thread_brings_32_kib_of_leaf_and_the_root_side(void **state U
 /* On a stack in the middle of an anonymous mapping, where no hint is right. */
 static struct facts *coroutine_facts;
 
-static NOINLINE void coroutine(void)
+static TARGET void coroutine(void)
 {
 	target_spin(coroutine_facts);
 }
 
-static void run_coroutine(struct facts *f)
+static TARGET void run_coroutine(struct facts *f)
 {
 	uint64_t len = 1 << 20;
 	uint8_t *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -408,7 +409,7 @@ static void a_handler_on_sigaltstack_is_marked_and_its_window_ends_there(void **
  * The shape of Go's runtime: g at -8 from the thread pointer, m, g0 and the goroutine that m runs. The
  * thread is on g0; the goroutine waits with a stack of its own.
  */
-static void run_like_go_on_g0(struct facts *f)
+static TARGET void run_like_go_on_g0(struct facts *f)
 {
 	uint64_t len = 1 << 20, *p, *tls, *g0, *curg, *m;
 	uint8_t *stack;
@@ -465,7 +466,7 @@ static void a_go_thread_on_g0_brings_the_stack_of_its_goroutine(void **state UNU
 
 /* ---- in the kernel ---- */
 
-static NOINLINE void read_zeroes(struct facts *f)
+static TARGET void read_zeroes(struct facts *f)
 {
 	static char buf[1 << 20];
 	int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -555,7 +556,7 @@ static void a_thread_of_the_kernel_in_a_process_has_no_user_side(void **state UN
 }
 
 /* A far return into code selector 0x23, to `jmp .` in memory that 32-bit code can reach. */
-static void spin_in_32_bit_code(struct facts *f)
+static TARGET void spin_in_32_bit_code(struct facts *f)
 {
 	uint8_t *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
