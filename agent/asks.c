@@ -293,3 +293,8 @@ size_t asks_nparked(const struct asks *a)
 {
 	return a->nparked;
 }
+
+size_t asks_bytes(const struct asks *a)
+{
+	return a->bytes + a->naddrs * (sizeof(struct msg_addr) + 2 * sizeof(uint16_t));
+}

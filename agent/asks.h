@@ -49,5 +49,6 @@ void asks_answered(struct asks *a, const struct file *file);
 void asks_forget(struct asks *a, const struct file *file);
 
 size_t asks_nparked(const struct asks *a);
+size_t asks_bytes(const struct asks *a);
 
 #endif

@@ -164,8 +164,10 @@ static enum child_trouble reap(struct child *c, bool late)
 	    info.si_pid == c->proc.pid)
 		killed = info.si_code == CLD_KILLED && info.si_status == SIGKILL;
 	if (!late && info.si_pid == c->proc.pid && !killed)
-		log_warning("child ended child=%s %s=%d", c->conf.program.name,
-			    info.si_code == CLD_EXITED ? "status" : "signal", info.si_status);
+		log_warning("child ended child=%s %s=%d%s", c->conf.program.name,
+			    info.si_code == CLD_EXITED ? "status" : "signal", info.si_status,
+			    info.si_code != CLD_EXITED && info.si_status == SIGSYS ?
+			    " (its sandbox forbids a system call: the kernel's log says which)" : "");
 	if (ipc_child_kill(&c->proc, KILL_WAIT_NS))
 		log_warning("child hangs in the kernel and was left behind child=%s", c->conf.program.name);
 	if (late)

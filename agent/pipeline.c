@@ -285,3 +285,9 @@ const struct pipeline_stats *pipeline_stats(const struct pipeline *p)
 {
 	return &p->stats;
 }
+
+size_t pipeline_bytes(const struct pipeline *p)
+{
+	return files_bytes(p->files) + procs_bytes(p->procs) + queue_bytes(p->queue) + asks_bytes(p->asks) +
+	       aggregate_bytes(p->open) + sizeof(*p->unwound) + sizeof(*p->view) + sizeof(*p);
+}

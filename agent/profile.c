@@ -90,9 +90,11 @@ int profile_finish(struct profile *p, const struct pipeline_stats *stats, struct
 			strcmp(p->path, "-") == 0 ? "standard output" : p->path, (unsigned long long)p->done.bytes);
 		return 0;
 	}
-	log_error("the profile was not written file=%s why=%s error='%s'", LOG_STR(p->path),
-		  err ? "no_answer" : export_result_text(p->done.result),
-		  strerror(err ? -err : (int)p->done.error));
+	if (!err)
+		err = -(int)p->done.error;
+	log_error("the profile was not written file=%s why=%s%s%s%s", LOG_STR(p->path),
+		  p->have_done ? export_result_text(p->done.result) : "no_answer",
+		  err ? " error='" : "", err ? strerror(-err) : "", err ? "'" : "");
 	return 1;
 }
 

@@ -69,9 +69,9 @@ static int allow(scmp_filter_ctx filter)
 		/* memory */
 		SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise),
 		SCMP_SYS(getrandom), SCMP_SYS(futex),
-		/* time, signals, the end */
-		SCMP_SYS(clock_gettime), SCMP_SYS(rt_sigreturn), SCMP_SYS(restart_syscall),
-		SCMP_SYS(exit), SCMP_SYS(exit_group),
+		/* time, signals (glibc 2.41's getrandom(3) blocks them), the end */
+		SCMP_SYS(clock_gettime), SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn),
+		SCMP_SYS(restart_syscall), SCMP_SYS(exit), SCMP_SYS(exit_group),
 	};
 	/* clang-format on */
 	int err = 0;

@@ -10,6 +10,7 @@ UNIT_PROGRAMS = $(addprefix $(OUT)/tests/unit/test_,$(UNIT))
 $(OUT)/tests/unit/test_%: $(OUT)/tests/unit/test_%.o $$(TEST_OBJS_$$*)
 	$(call say,LINK,$@)mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(TEST_LDFLAGS_$*) -o $@ $^ $(TEST_LIBS_$*) $(LIBS_BASE) -lcmocka
+	$(Q)chmod 755 $@
 
 # Fuzz targets: replay_NAME runs the committed corpus with any compiler; with MODE=fuzz, fuzz_NAME is libFuzzer's.
 FUZZ :=

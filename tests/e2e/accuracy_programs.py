@@ -173,8 +173,8 @@ def sqlite3():
     return sh(f"{path} :memory: <{new_file('.sql', sources.SQL)} >/dev/null", 2)
 
 
-@program("postgres")
-def postgres():
+def postgres(*settings):
+    """A data base of its own, in single-user mode: no server, no socket."""
     directory = "/usr/lib/postgresql"
     versions = sorted(os.listdir(directory), key=int) if os.path.isdir(directory) else ["0"]
     programs = os.path.join(directory, versions[-1], "bin")
@@ -186,8 +186,18 @@ def postgres():
     os.chown(data, account.pw_uid, account.pw_gid)
     output(*user.split(), f"{programs}/initdb", "-N", "-D", f"{data}/db", cwd="/")
     statements = new_file(".sql", sources.POSTGRES)
-    single = f"{programs}/postgres --single -D {data}/db postgres"
+    single = f"{programs}/postgres --single {' '.join(settings)} -D {data}/db postgres"
     return sh(f"cd / && {user} {single} <{statements} >/dev/null 2>&1")
+
+
+@program("postgres")
+def postgres_interpreted():
+    return postgres("-c jit=off")
+
+
+@program("postgres, JIT", floor=75, later="compiled code without frame pointers")
+def postgres_compiled():
+    return postgres("-c jit=on -c jit_above_cost=0")
 
 
 # ---- compilers and builds ----
@@ -221,7 +231,7 @@ def clangxx_deep():
     return compile_cxx("/usr/bin/clang++", 70)
 
 
-@program("rustc -O", floor=50, later="giant frames")
+@program("rustc -O", floor=60, later="giant frames")
 def rustc():
     path = os.path.join(output(of_path("rustc"), "--print", "sysroot").strip(), "bin/rustc")
     crate = new_file(".rs", sources.rust())

@@ -37,6 +37,7 @@ class Tally:
     def __init__(self):
         self.counts = {PASSED: 0, FAILED: 0, SKIPPED: 0}
         self.programs = []  # (name, seconds, tests, failed)
+        self.skips = []
         self.failures = []
 
     def add_program(self, name, seconds, results):
@@ -44,6 +45,8 @@ class Tally:
             self.counts[result] += 1
             if result == FAILED:
                 self.failures.append(f"{name}: {test}")
+            elif result == SKIPPED:
+                self.skips.append(f"{name}: {test}")
         failed = sum(result == FAILED for _, result in results)
         self.programs.append((name, seconds, len(results), failed))
 
@@ -52,6 +55,8 @@ class Tally:
         for name, seconds, tests, failed in self.programs:
             print(f"{name:<32} {seconds:>8.1f} {tests:>6} {failed:>6}")
         print(f"{'total':<32} {sum(p[1] for p in self.programs):>8.1f}")
+        for skip in self.skips:
+            print(f"skipped: {skip}")
         for failure in self.failures:
             print(f"failed: {failure}")
         print(", ".join(f"{n} {result}" for result, n in self.counts.items()), flush=True)

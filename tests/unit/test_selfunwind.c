@@ -106,7 +106,7 @@ static void add_mapping(struct host *h, const char *line)
 	char perms[8], path[4096] = "";
 	int fd;
 
-	if (sscanf(line, "%lx-%lx %7s %lx %x:%x %lu %4095s", &map.start, &map.end, perms,
+	if (sscanf(line, "%lx-%lx %7s %lx %x:%x %lu %4095[^\n]", &map.start, &map.end, perms,
 		   &map.offset, &key.dev_major, &key.dev_minor, &key.inode, path) < 7 ||
 	    perms[2] != 'x')
 		return;

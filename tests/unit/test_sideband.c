@@ -518,17 +518,6 @@ static void without_the_right_it_says_what_to_do(void **state UNUSED)
 	assert_int_equal(status, 0);
 }
 
-static void its_memory_is_counted(void **state UNUSED)
-{
-	CLEANUP(log_fini) struct log l = {};
-	CLEANUP(sideband_freep) struct sideband *s = new_sideband(&(struct sideband_conf){}, &l);
-	size_t ncpus = (size_t)sysconf(_SC_NPROCESSORS_ONLN);
-
-	assert_true(sideband_bytes(s) >= ncpus * (128 * 1024 + 4096));
-	assert_int_equal(sideband_check_cpus(s), 0);
-	assert_true(sideband_bytes(s) < ncpus * (128 * 1024 + 4096) + 100 * 1024);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -547,7 +536,6 @@ int main(void)
 		cmocka_unit_test(an_exec_wakes_at_once_and_at_most_once_for_each_rest),
 		cmocka_unit_test(perf_record_still_works_beside_it),
 		cmocka_unit_test(without_the_right_it_says_what_to_do),
-		cmocka_unit_test(its_memory_is_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -183,6 +183,7 @@ static void the_program_ends_when_the_agent_goes(void **state UNUSED)
 	assert_int_equal(waitpid(p.child.pid, &status, 0), p.child.pid);
 	assert_int_equal(status, 0);
 	close(p.child.pidfd);
+	ipc_in_fini(&p.in);
 }
 
 /* ---- by hand ---- */
