@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-enum { DO_GO = 'g', DO_TERMINATE = 't' };
+enum { DO_GO = 'g', DO_TERMINATE = 't', DO_KILL = 'k' };
 
 /* What the supervisor reports. */
 enum report_type { REPORT_PID, REPORT_STARTED, REPORT_ENDED };
@@ -67,6 +67,9 @@ static bool obey(int control, int go, int failure, int report, pid_t child)
 		return false;
 	if (order == DO_TERMINATE) {
 		kill(child, SIGTERM);
+		kill(child, SIGCONT);
+	} else if (order == DO_KILL) {
+		kill(child, SIGKILL);
 	} else if (write(go, "g", 1) == 1) {
 		/* The exec closes the pipe; a failed one sends its errno first. */
 		if (read(failure, &err, sizeof(err)) != sizeof(err))
@@ -189,9 +192,9 @@ int command_go(struct command *c)
 	return -exec_errno;
 }
 
-void command_terminate(struct command *c)
+void command_terminate(struct command *c, bool kill)
 {
-	if (c->control >= 0 && order(c, DO_TERMINATE)) {
+	if (c->control >= 0 && order(c, kill ? DO_KILL : DO_TERMINATE)) {
 		close(c->control);
 		c->control = -1;
 	}

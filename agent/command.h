@@ -23,7 +23,8 @@ struct command {
 MUST_USE int command_prepare(struct command *c, char *const argv[]);
 /* -errno of the exec when it failed. Blocks until the exec is done. */
 MUST_USE int command_go(struct command *c);
-void command_terminate(struct command *c); /* SIGTERM to it */
+/* SIGTERM (and SIGCONT, for one that is stopped) to it, or SIGKILL. */
+void command_terminate(struct command *c, bool kill);
 /*
  * 1: it has ended, *ret_status is the exit status to pass on (128 + N after signal N).
  * 0: it runs.

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/resource.h>
 
 #include "agent/kallsyms.h"
 #include "agent/readerclient.h"
@@ -20,6 +21,9 @@
 #define CPU_CHECK_NS NSEC_PER_SEC
 #define SCAN_WAIT_NS (5 * NSEC_PER_SEC)
 #define SETTLE_WAIT_NS (15 * NSEC_PER_SEC)
+
+/* Descriptors: of a CPU (a tick, two side-band events); of all else; and the least for mapped files. */
+enum { FILES_PER_CPU = 3, FILES_OWN = 96, FILES_MIN = 64 };
 
 /* A question of the pipeline's that we answer ourselves, once its present event is done. */
 struct deferred {
@@ -355,6 +359,22 @@ static int new_modules(struct engine *e, const struct engine_conf *conf, const c
 	return err;
 }
 
+/* Half of what is left of the limit: a request to a child holds a second descriptor of its file. */
+static uint64_t files_max(uint32_t ncpus)
+{
+	uint64_t own = engine_files_needed(ncpus);
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur <= own)
+		return FILES_MIN / 2;
+	return MAX((l.rlim_cur - own) / 2, (uint64_t)FILES_MIN / 2);
+}
+
+uint64_t engine_files_needed(uint32_t ncpus)
+{
+	return (uint64_t)ncpus * FILES_PER_CPU + FILES_OWN;
+}
+
 int engine_new(struct engine **ret, struct loop *loop, const struct engine_conf *conf, const char **ret_why)
 {
 	CLEANUP(engine_freep) struct engine *e = calloc(1, sizeof(*e));
@@ -377,6 +397,7 @@ int engine_new(struct engine **ret, struct loop *loop, const struct engine_conf 
 	event.start.wall_ns = clock_wall_ns();
 	event.start.hz = conf->hz;
 	event.start.ncpus = sampler_ncpus(e->sampler);
+	event.start.files_max = files_max(event.start.ncpus);
 	if ((err = emit(e, &event)) || (err = watch(e)))
 		return err;
 	*ret = TAKE(e);

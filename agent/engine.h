@@ -23,6 +23,9 @@ struct engine_programs {
 MUST_USE int engine_programs_open(struct engine_programs *p, char **ret_why);
 void engine_programs_close(struct engine_programs *p);
 
+/* Descriptors that the agent needs on so many CPUs, beside those of mapped files. */
+uint64_t engine_files_needed(uint32_t ncpus);
+
 typedef int engine_batch_fn(void *arg, const struct export_batch *b);
 
 struct engine_conf {

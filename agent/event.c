@@ -160,7 +160,7 @@ static void put_start(struct bufw *w, const struct event_start *s)
 	bufw_u32(w, s->hz);
 	bufw_u32(w, s->ncpus);
 	bufw_u8(w, s->after_exec);
-	bufw_u64(w, s->vdso_bytes);
+	bufw_u64(w, s->files_max);
 	bufw_u32(w, s->ntargets);
 	for (uint32_t i = 0; i < s->ntargets; i++)
 		bufw_u32(w, s->targets[i]);
@@ -172,7 +172,7 @@ static void take_start(struct bufr *in, struct event_start *ret)
 	ret->hz = bufr_u32(in);
 	ret->ncpus = bufr_u32(in);
 	ret->after_exec = take_bool(in);
-	ret->vdso_bytes = bufr_u64(in);
+	ret->files_max = bufr_u64(in);
 	ret->ntargets = bufr_count(in, EVENT_TARGETS_MAX, sizeof(uint32_t));
 	for (uint32_t i = 0; i < ret->ntargets; i++)
 		ret->targets[i] = bufr_u32(in);

@@ -43,7 +43,7 @@ struct event_start {
 	uint32_t ntargets;	/* 0: the whole host */
 	uint32_t targets[EVENT_TARGETS_MAX];	/* these processes and their later children */
 	bool after_exec;	/* the targets count from their next exec on (record -- COMMAND) */
-	uint64_t vdso_bytes;	/* of the vDSO's image; 0 none */
+	uint64_t files_max;	/* descriptors of mapped files that may be held at once; 0: no limit */
 };
 
 struct event_map {

@@ -324,6 +324,28 @@ void files_sweep(struct files *f, uint64_t now_ns, uint64_t keep_ns)
 	f->n = kept;
 }
 
+bool files_room(struct files *f, uint64_t max)
+{
+	size_t nopen = 0, kept = 0;
+
+	for (size_t i = 0; i < f->n; i++)
+		nopen += f->v[i]->state == FILE_OPEN || f->v[i]->state == FILE_OPENING;
+	if (nopen < max)
+		return true;
+	for (size_t i = 0; i < f->n; i++) {
+		struct file *file = f->v[i];
+
+		if (file->state == FILE_OPEN && file->refs == 0) {
+			files_forget(f, file);
+			nopen--;
+		} else {
+			f->v[kept++] = file;
+		}
+	}
+	f->n = kept;
+	return nopen < max;
+}
+
 void files_each(struct files *f, void (*fn)(void *arg, struct file *file), void *arg)
 {
 	for (size_t i = 0; i < f->n; i++)

@@ -97,6 +97,8 @@ void files_each(struct files *f, void (*fn)(void *arg, struct file *file), void 
  * one size the oldest files'. Returns how many files lost theirs.
  */
 size_t files_limit_rows(struct files *f, size_t max_bytes);
+/* Whether one more may be opened: where `max` are, those that nothing refers to are forgotten first. */
+bool files_room(struct files *f, uint64_t max);
 size_t files_count(const struct files *f);
 size_t files_bytes(const struct files *f); /* without rows: see rows_bytes() */
 

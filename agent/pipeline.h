@@ -50,6 +50,7 @@ struct pipeline_stats {
 	uint64_t frames;
 	uint64_t sideband_lost;
 	uint64_t parked;	/* samples that waited for rows */
+	uint64_t files_refused;	/* times that a file was not opened: too many were */
 	uint64_t rows_evicted;	/* files whose rows were dropped for memory */
 	uint64_t counters[ABI_CNT_COUNT];	/* of BPF, as last reported */
 };

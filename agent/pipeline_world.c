@@ -39,6 +39,15 @@ static enum map_kind kind_of(const struct event_map *m)
 	return MAP_FILE;
 }
 
+static void fail_file(struct pipeline *p, struct file *file)
+{
+	uint64_t wait_ns = FILE_RETRY_MIN_NS << MIN(file->nfailures, 20u);
+
+	files_failed(p->files, file);
+	file->retry_at_ns = p->now_ns + MIN(wait_ns, FILE_RETRY_MAX_NS);
+	file->nfailures++;
+}
+
 static int ask_open(struct pipeline *p, struct file *file, const struct event_map *m)
 {
 	const struct proc *proc = procs_find(p->procs, m->pid);
@@ -47,6 +56,12 @@ static int ask_open(struct pipeline *p, struct file *file, const struct event_ma
 
 	if (proc && proc->ppid > 1)
 		r.pids[r.npids++] = proc->ppid;
+	if (p->start.files_max && !files_room(p->files, p->start.files_max)) {
+		file->state = FILE_OPENING;
+		fail_file(p, file);
+		p->stats.files_refused++;
+		return 0;
+	}
 	file->state = FILE_OPENING;
 	return p->conf.ops->open(p->conf.arg, &r);
 }
@@ -233,17 +248,13 @@ int pipeline_take_opened(struct pipeline *p, const struct event *e)
 {
 	CLEANUP_FD int fd = e->opened.fd;
 	struct file *file = files_find(p->files, e->opened.file_id);
-	uint64_t wait_ns;
 
 	if (!file || file->state != FILE_OPENING)
 		return 0;
 	if (e->opened.ok) {
 		files_opened(p->files, file, &e->opened.identity, TAKE_FD(fd));
 	} else {
-		files_failed(p->files, file);
-		wait_ns = FILE_RETRY_MIN_NS << MIN(file->nfailures, 20u);
-		file->retry_at_ns = p->now_ns + MIN(wait_ns, FILE_RETRY_MAX_NS);
-		file->nfailures++;
+		fail_file(p, file);
 	}
 	return file->state == FILE_ALIAS || file->state == FILE_FAILED ? 1 : 0;
 }

@@ -236,6 +236,7 @@ int reader_main(void)
 	int err;
 
 	log_init("flamed-reader", LOG_INFO);
+	ipc_ignore_signals();
 	err = start(&r);
 	if (!err)
 		err = serve(&r);

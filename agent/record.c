@@ -9,6 +9,7 @@
 #include <sys/pidfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 
 #include "agent/command.h"
 #include "agent/engine.h"
@@ -19,6 +20,9 @@
 #include "base/log.h"
 
 #define PROGRESS_NS NSEC_PER_SEC
+/* How long a command may take to end after SIGTERM, and after SIGKILL. */
+#define COMMAND_WAIT_NS (3 * NSEC_PER_SEC)
+#define NAMES_WAIT_NS (60 * NSEC_PER_SEC)
 /* One window holds the whole recording: more room than a daemon's window has. */
 #define AGGREGATE_MAX_BYTES (256u << 20)
 
@@ -136,14 +140,23 @@ static int open_pids(struct record *r)
 	return 0;
 }
 
-static void raise_file_limit(void)
+static int raise_file_limit(void)
 {
+	uint64_t needed = engine_files_needed((uint32_t)get_nprocs()) + 64;
 	struct rlimit l;
 
-	if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
+	if (getrlimit(RLIMIT_NOFILE, &l))
+		return -errno;
+	if (l.rlim_cur < l.rlim_max) {
 		l.rlim_cur = l.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &l);
+		if (setrlimit(RLIMIT_NOFILE, &l))
+			return -errno;
 	}
+	if (l.rlim_cur >= needed)
+		return 0;
+	log_error("the limit of open files is too low: raise it (ulimit -Hn, LimitNOFILE=) limit=%llu needed=%llu",
+		  (unsigned long long)l.rlim_cur, (unsigned long long)needed);
+	return -EMFILE;
 }
 
 static int prepare(struct record *r, struct engine_programs *programs)
@@ -163,7 +176,9 @@ static int prepare(struct record *r, struct engine_programs *programs)
 		log_error("cannot prepare the command error='%s'", strerror(-err));
 		return err;
 	}
-	raise_file_limit();
+	err = raise_file_limit();
+	if (err)
+		return err;
 	err = rights_leave_root(&r->missing_caps, &why);
 	if (err) {
 		log_error("%s", why ? why : strerror(-err));
@@ -244,7 +259,8 @@ static int start(struct record *r)
 
 	err = engine_start(r->engine, &why);
 	if (err > 0) {
-		log_error("interrupted before the first sample: nothing was written");
+		log_error("%s before the first sample: nothing was written",
+			  r->options->npids && !r->npids_left ? "the processes ended" : "interrupted");
 		return -EINTR;
 	}
 	if (err) {
@@ -270,7 +286,7 @@ static int start(struct record *r)
 
 static int stop(struct record *r, uint64_t wall_start_ns)
 {
-	uint64_t duration_ns = clock_mono_ns() - r->start_ns;
+	uint64_t duration_ns = clock_mono_ns() - r->start_ns, end_ns;
 	int err;
 
 	if (r->progress_shown)
@@ -280,9 +296,12 @@ static int stop(struct record *r, uint64_t wall_start_ns)
 		err = engine_update_counters(r->engine);
 	if (!err)
 		err = engine_end_window(r->engine, wall_start_ns, duration_ns, true);
+	end_ns = clock_mono_ns() + NAMES_WAIT_NS;
 	while (!err && !r->profile.have_batch) {
 		err = loop_once(r->loop, 100 * NSEC_PER_MSEC);
 		err = err > 0 ? 0 : err;
+		if (!err && clock_mono_ns() > end_ns)
+			err = -ETIMEDOUT;
 	}
 	if (err)
 		log_error("the recording failed error='%s'", strerror(-err));
@@ -292,14 +311,28 @@ static int stop(struct record *r, uint64_t wall_start_ns)
 /* A command that we ended ourselves has not failed. */
 static int wait_for_command(struct record *r)
 {
+	uint64_t since_ns = clock_mono_ns();
+	bool insisted = false;
+
 	if (!r->command_ended) {
-		command_terminate(&r->command);
+		command_terminate(&r->command, false);
 		r->command_stopped = true;
 	}
 	while (!r->command_ended) {
+		uint64_t waited_ns = clock_mono_ns() - since_ns;
+
 		r->command_ended = command_ended(&r->command, &r->command_status);
-		if (!r->command_ended)
-			usleep(10000);
+		if (r->command_ended)
+			break;
+		if (waited_ns > COMMAND_WAIT_NS && !insisted) {
+			command_terminate(&r->command, true);
+			insisted = true;
+		}
+		if (waited_ns > 2 * COMMAND_WAIT_NS) {
+			log_warning("the command does not end and is left alone pid=%d", (int)r->command.pid);
+			break;
+		}
+		usleep(10000);
 	}
 	return r->command_stopped ? 0 : r->command_status;
 }

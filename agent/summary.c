@@ -73,6 +73,9 @@ void summary_print_counts(FILE *out, const struct pipeline_stats *s, const struc
 	if (s->sideband_lost)
 		fprintf(out, "process records lost: %" PRIu64 " (processes were scanned again)\n",
 			s->sideband_lost);
+	if (s->files_refused)
+		fprintf(out, "files not opened: %" PRIu64 " (the limit of open files is too low: ulimit -Hn)\n",
+			s->files_refused);
 	if (r->symbolizer || r->exporter || r->reader)
 		fprintf(out, "restarts: symbolizer=%" PRIu64 " exporter=%" PRIu64 " reader=%" PRIu64 "\n",
 			r->symbolizer, r->exporter, r->reader);

@@ -284,6 +284,14 @@ int ipc_recv(int sock, struct ipc_in *in, struct ipc_msg *ret)
 	return 1;
 }
 
+void ipc_ignore_signals(void)
+{
+	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ };
+
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		signal(signals[i], SIG_IGN); /* cannot fail for these */
+}
+
 int ipc_hello(void)
 {
 	int type = 0;

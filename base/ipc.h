@@ -73,6 +73,11 @@ MUST_USE int ipc_spawn(struct ipc_child *ret, const struct ipc_program *program)
 /* SIGKILL and reap; a child that cannot be reaped within timeout_ns is left behind: -ETIMEDOUT. */
 int ipc_child_kill(struct ipc_child *c, uint64_t timeout_ns);
 
+/*
+ * Child's side, before its sandbox: a signal to the whole group is the agent's to heed, which still
+ * needs its children to end well. They end when the channel closes, or by SIGKILL.
+ */
+void ipc_ignore_signals(void);
 /* Child's side: sends IPC_HELLO on IPC_FD. Dies with a clear line when IPC_FD is no socket. */
 MUST_USE int ipc_hello(void);
 

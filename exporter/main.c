@@ -6,7 +6,6 @@
  * the same bytes.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,22 +53,6 @@ static int parse_arguments(int argc, char **argv)
 	}
 	usage(stderr);
 	return 2;
-}
-
-/*
- * The agent decides when the exporter ends, by closing the channel: what reaches the whole process
- * group (a Ctrl-C) or the whole service must not cost the last profile. A closed pipe and a full
- * quota are errors of write(2).
- */
-static int ignore_signals(void)
-{
-	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ };
-
-	for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
-		if (signal(signals[i], SIG_IGN) == SIG_ERR)
-			return -errno;
-	}
-	return 0;
 }
 
 static void export_to_output(const struct exporter *x, const struct export_batch *b,
@@ -165,9 +148,8 @@ int main(int argc, char **argv)
 	status = parse_arguments(argc, argv);
 	if (status >= 0)
 		return status;
-	err = ignore_signals();
-	if (!err)
-		err = sandbox_enter();
+	ipc_ignore_signals(); /* a closed pipe and a full quota are errors of write(2) */
+	err = sandbox_enter();
 	if (!err)
 		err = serve(&x);
 	if (err) {

@@ -218,6 +218,7 @@ int main(int argc, char **argv)
 	}
 	if (o.file)
 		return dump_file(&o);
+	ipc_ignore_signals();
 	if (enter_sandbox(o.sandbox) < 0)
 		return EXIT_FAILURE;
 	err = serve();

@@ -216,9 +216,9 @@ are in `tests/e2e/accuracy_programs.py`.
 Each program ran alone under `flamed record -- COMMAND` at {hz} Hz. *Complete* is the share of the
 samples whose stack reached its proven end, of all samples that have a user stack by right; every
 other one says at its root why not ([the list](../agent/unwind.h)). *Frames* are the user frames of
-a stack, median and maximum. Each row has its rule: {exact:g} %, or what was measured, less a margin,
-where later work is to bring it there; a run that breaks a rule fails. *Lost* are samples of the
-whole host that found no room.
+a stack, median and maximum. Each row has its rule: {exact:g} %, or what was measured, less a
+margin, where later work is to bring it there; a run that breaks a rule fails. *Lost* are samples
+of the whole host that found no room.
 
 {table}
 

@@ -129,7 +129,7 @@ def python3_of_path():
     return [path, new_file(".py", sources.python(1300))]
 
 
-@program("python3, threads that end at once", floor=70, later="code without CFI (glibc's clone3)")
+@program("python3, threads that end at once", floor=75, later="code without CFI (glibc's clone3)")
 def python3_threads():
     return [need_program("/usr/bin/python3"), new_file(".py", sources.python(0, threads=25000))]
 
@@ -159,7 +159,7 @@ def java_frame_pointers():
     return java("-XX:+PreserveFramePointer")
 
 
-@program("java", floor=30, later="compiled code without frame pointers")
+@program("java", floor=40, later="compiled code without frame pointers")
 def java_default():
     return java()
 
@@ -195,7 +195,7 @@ def postgres_interpreted():
     return postgres("-c jit=off")
 
 
-@program("postgres, JIT", floor=75, later="compiled code without frame pointers")
+@program("postgres, JIT", floor=85, later="compiled code without frame pointers")
 def postgres_compiled():
     return postgres("-c jit=on -c jit_above_cost=0")
 
@@ -226,12 +226,12 @@ def clangxx():
     return compile_cxx("/usr/bin/clang++", 10, times=2)
 
 
-@program("clang++ -O2, deep templates", floor=70, later="stacks of up to 1 MiB")
+@program("clang++ -O2, deep templates", floor=80, later="stacks of up to 1 MiB")
 def clangxx_deep():
     return compile_cxx("/usr/bin/clang++", 70)
 
 
-@program("rustc -O", floor=60, later="giant frames")
+@program("rustc -O", floor=70, later="giant frames")
 def rustc():
     path = os.path.join(output(of_path("rustc"), "--print", "sysroot").strip(), "bin/rustc")
     crate = new_file(".rs", sources.rust())
@@ -250,7 +250,7 @@ def go_build(go, path, *flags):
         "CGO_ENABLED": "0",
     }
     settings = ["/usr/bin/env", "-u", "GOROOT", *(f"{k}={v}" for k, v in values.items())]
-    return [*settings, go, "build", *flags, "-o", scratch_file(".exe"), path]
+    return [*settings, go, "build", *flags, "-o", os.path.join(new_directory(), "built"), path]
 
 
 @program("go build, cold cache", floor=0, later="stripped Go")
@@ -258,7 +258,7 @@ def go_build_cold():
     return go_build(need_program("/usr/bin/go"), new_file(".go", sources.go(1000)))
 
 
-@program("go build of PATH, cold cache", floor=90, later="Go's assembly and stack switches")
+@program("go build of PATH, cold cache", floor=93, later="Go's assembly and stack switches")
 def go_of_path_build_cold():
     return go_build(of_path("go"), new_file(".go", sources.go()))
 

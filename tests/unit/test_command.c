@@ -124,14 +124,14 @@ static void it_can_be_terminated(void **state UNUSED)
 {
 	prepare_shell("exec sleep 60");
 	assert_int_equal(command_go(&command), 0);
-	command_terminate(&command);
+	command_terminate(&command, false);
 	assert_int_equal(wait_status(), 128 + SIGTERM);
 }
 
 static void it_can_be_terminated_before_it_has_begun(void **state UNUSED)
 {
 	prepare_shell("exit 0");
-	command_terminate(&command);
+	command_terminate(&command, false);
 	/* Whatever comes first: it ends, and going on is an error, not a wait for ever. */
 	(void)!command_go(&command);
 	tear_down(NULL);
@@ -172,7 +172,7 @@ static void a_killed_supervisor_is_noticed(void **state UNUSED)
 	assert_int_equal(wait_status(), 1);
 	control = command.control;
 	for (int i = 0; i < 500 && command.control >= 0; i++) {
-		command_terminate(&command);
+		command_terminate(&command, false);
 		usleep(10000); /* its descriptors close one after the other */
 	}
 	assert_int_equal(command.control, -1);

@@ -39,7 +39,7 @@ static struct event example(enum event_type type)
 	switch (type) {
 	case EVENT_START:
 		e.start = (struct event_start){ .wall_ns = 5, .hz = 100, .ncpus = 2, .ntargets = 2,
-						.targets = { 42, 43 }, .after_exec = true, .vdso_bytes = 8192 };
+						.targets = { 42, 43 }, .after_exec = true, .files_max = 8192 };
 		break;
 	case EVENT_PROCESS:
 		e.process = (struct event_process){ 42, 1, false, "comm ) x", "/usr/bin/x", 2, maps };

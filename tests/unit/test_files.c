@@ -196,6 +196,32 @@ static void an_alias_keeps_its_canonical_file(void **state UNUSED)
 	assert_int_equal(b->state, FILE_OPEN);
 }
 
+static void room_is_made_of_what_nobody_maps(void **state UNUSED)
+{
+	CLEANUP(files_freep) struct files *f = NULL;
+	struct file_identity id = { .inode = 1 };
+	struct file *used, *unused;
+	int fd = some_fd();
+
+	assert_int_equal(files_new(&f), 0);
+	used = file_ref(get(f, &key1, "/used"));
+	used->state = FILE_OPENING;
+	files_opened(f, used, &id, some_fd());
+	assert_true(files_room(f, 2));
+	unused = get(f, &key1, "/unused");
+	unused->state = FILE_OPENING;
+	id.inode = 2;
+	files_opened(f, unused, &id, fd);
+	assert_true(files_room(f, 3));
+	assert_true(is_open(fd));
+	assert_true(files_room(f, 2)); /* the unused one gave way */
+	assert_false(is_open(fd));
+	assert_int_equal(files_count(f), 1);
+	assert_false(files_room(f, 1));
+	assert_true(is_open(used->fd));
+	file_unref(used);
+}
+
 static void thousands_of_files_are_found_again(void **state UNUSED)
 {
 	CLEANUP(files_freep) struct files *f = NULL;
@@ -270,6 +296,7 @@ int main(void)
 		cmocka_unit_test(a_failed_file_is_its_own),
 		cmocka_unit_test(unused_files_go_after_their_time_and_ids_never_return),
 		cmocka_unit_test(an_alias_keeps_its_canonical_file),
+		cmocka_unit_test(room_is_made_of_what_nobody_maps),
 		cmocka_unit_test(thousands_of_files_are_found_again),
 		cmocka_unit_test(a_workload_cannot_fill_the_memory_with_paths),
 		cmocka_unit_test(a_failed_allocation_adds_nothing),
