@@ -3,8 +3,8 @@
  *
  * A sample is one or more ring buffer records that follow each other ("parts"); records of other CPUs
  * may stand between them. A record is a struct abi_record and then sections in any order up to `size`,
- * each a struct abi_section, `len` bytes, and padding to 8. Everything is in native byte order; lengths in bytes, times in ns of
- * CLOCK_MONOTONIC.
+ * each a struct abi_section, `len` bytes, and padding to 8. Everything is in native byte order;
+ * lengths in bytes, times in ns of CLOCK_MONOTONIC.
  *
  * The agent trusts the kernel, not the bytes of a section: registers and stacks are the sampled
  * program's and may be anything.

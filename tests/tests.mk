@@ -233,6 +233,7 @@ check: deps-check
 	@$(MAKE) --no-print-directory -j$(shell nproc) check-built
 check-built: all workloads $$(UNIT_PROGRAMS) $$(FUZZ_REPLAYS)
 	@$(MAKE) --no-print-directory MODE=asan sanitized
+	@mkdir -p $(OUT)/cppcheck # so that it is ours, not root's
 	@$(AS_ROOT) env E2E_BIN='$(abspath $(BIN))' E2E_WORKLOADS='$(abspath $(OUT))/workloads' \
 		tests/e2e/run.py $(TESTS) --unit tests/lint/run.sh $(UNIT_PROGRAMS) $(FUZZ_REPLAYS) \
 		$(subst $(OUT)/,build/asan/,$(SANITIZED))

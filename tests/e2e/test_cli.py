@@ -194,7 +194,7 @@ def test_a_command_keeps_its_user_its_output_and_its_directory():
             "id -u; pwd; echo to stderr >&2; umask; ls -l /proc/self/fd | wc -l",
         ]
     )
-    uid, cwd, umask, nfds = result.stdout.split()
+    uid, cwd, umask, nfds = result.stdout.splitlines()
     assert int(uid) == os.getuid() and cwd == os.getcwd(), result.stdout
     assert int(umask, 8) == current_umask(), result.stdout
     assert int(nfds) == 5, f"descriptors leaked into the command: {result.stdout}"
