@@ -33,6 +33,15 @@ SOURCES = os.path.join(ROOT, "tests/workloads")
 NCPUS = len(os.sched_getaffinity(0))
 HZ = 100
 
+
+
+def service_of(path):
+    """The service_name that a program has by its path: docs/pprof.md."""
+    temporary = ("/tmp/", "/var/tmp/", "/dev/shm/")
+    path = os.path.realpath(path)
+    return "other" if path.startswith(temporary) else os.path.basename(path)
+
+
 #: Root of a C program's main thread; the names of main's callers in libc differ between builds.
 START = r"^_start;__libc_start_main[^;]*;[^;]+;main;"
 MARKER = re.compile(r"\[(truncated|no user stack|unwind: [^]]*)\]")

@@ -1,5 +1,6 @@
 """Programs of known call chains: one recording of the whole host while all of them run."""
 
+import os
 import re
 import subprocess
 
@@ -207,7 +208,8 @@ def test_nothing_was_lost():
 def test_labels_name_the_program():
     for name in PROGRAMS:
         services = {s.service for s in run().of(name)}
-        assert services == {name.split()[0]}, f"{name}: {services}"
+        program = os.path.join(harness.WORKLOADS, name.split()[0])
+        assert services == {harness.service_of(program)}, f"{name}: {services}"
 
 
 def test_go_tool_pprof_reads_the_profile():

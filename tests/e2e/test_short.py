@@ -46,7 +46,7 @@ def check_short(name, executable):
 
 
 def test_processes_of_5_ms_are_complete():
-    check_short("short5", "short5")
+    check_short("short5", harness.service_of(os.path.join(harness.WORKLOADS, "short5")))
 
 
 def test_processes_of_5_ms_have_their_own_code():
