@@ -171,7 +171,7 @@ void summary_print_hottest(FILE *out, const struct export_batch *b, uint32_t n)
 		fprintf(out, "%9.2fs %5.1f%% %5.1f%%  %s%s\n", (double)by_name[i].self_ns / 1e9,
 			100.0 * (double)by_name[i].self_ns / (double)sum_ns,
 			100.0 * (double)by_name[i].total_ns / (double)sum_ns, shown.text + 1,
-			by_name[i].is_module ? " (no symbols)" : "");
+			by_name[i].is_module ? " (no name)" : "");
 	}
 	free(by_name);
 }

@@ -11,6 +11,7 @@ class Run:
     def __init__(self):
         self.perf = need_program("/usr/bin/perf")
         self.data = harness.scratch_file(".data")
+        environment = {**os.environ, "HOME": harness.scratch()}  # for perf's ~/.debug
         recording = harness.Recording()
         self.done = subprocess.run(
             [
@@ -28,6 +29,7 @@ class Run:
             capture_output=True,
             text=True,
             timeout=60,
+            env=environment,
         )
         self.second = subprocess.run(
             [
@@ -47,6 +49,7 @@ class Run:
             capture_output=True,
             text=True,
             timeout=60,
+            env=environment,
         )
         self.result = recording.finish()
 
