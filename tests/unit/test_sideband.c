@@ -487,6 +487,7 @@ static void perf_record_still_works_beside_it(void **state UNUSED)
 
 		dup2(null, 1);
 		dup2(null, 2);
+		setenv("HOME", "/dev/null", 1); /* for its ~/.debug */
 		execl("/usr/bin/perf", "perf", "record", "-e", "cpu-clock", "-g", "-o", data, "--", "/usr/bin/true", NULL);
 		_exit(127);
 	}
