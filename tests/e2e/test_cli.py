@@ -300,3 +300,24 @@ def test_the_output_replaces_an_older_file_whole():
         f.write(b"x" * 1000000)
     record("-d", "1", output=path)  # valid, so nothing of the old content is left
     assert stat.S_IMODE(os.stat(path).st_mode) & 0o022 == 0
+
+
+def test_a_command_that_ignores_sigterm_does_not_keep_the_recording():
+    done = subprocess.run(
+        [harness.FLAMED, "record", "-d", "1", "-o", harness.scratch_file(".pb.gz"), "--", "/bin/sh", "-c",
+         'trap "" TERM; while :; do sleep 1; done'],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "wrote " in done.stderr, done.stderr
+
+
+def test_too_low_a_limit_of_open_files_is_one_clear_line():
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -n 64; exec "$0" record -d 1 -o "$1"', harness.FLAMED,
+         harness.scratch_file(".pb.gz")],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1, done.returncode
+    assert "limit of open files is too low" in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
