@@ -9,6 +9,7 @@
 
 MODE ?= release
 PREFIX ?= /usr/local
+ETC ?= /etc
 DESTDIR ?=
 V ?= 0
 WERROR ?= 0
@@ -21,15 +22,22 @@ MAKEFLAGS += --no-builtin-rules
 # ---- what each program is made of ----------------------------------------------------------
 
 BASE := log buf loop ipc clock
-CONFIG := value schema schema_env schema_print load config
+CONFIG := value schema schema_env schema_print wire check config_sinks config
+# The YAML library is the agent's alone.
+CONFIG_LOAD := load config_load
 SYMBOLIZER_LIB := msg sandbox elffile fde cfi expr code rowset golang symtab demangle handles answer dump
 SYMBOLIZER := $(SYMBOLIZER_LIB) main
-EXPORTER_LIB := msg sandbox utf8 labels intern tables gzip pprof output
-EXPORTER := $(EXPORTER_LIB) main
-AGENT_LIB := rights reader reader_open reader_scan reader_box procmaps perfring readerclient cpulist sampler sideband \
+EXPORTER_LIB := msg msg_batch sandbox sandbox_filter sandbox_landlock utf8 cgroup labels intern tables gzip pprof profiles output directory http push push_settings push_request push_reply delivery channel \
+	recent flame flame_view services reply access listener ondemand api api_status metrics assets web
+EXPORTER := $(EXPORTER_LIB) status main
+# The page, exporter/page/: its files are part of the exporter.
+PAGE := index.html style.css app.js api.js flame.js tables.js
+AGENT_LIB := rights reader reader_open reader_scan reader_cgroup reader_box procmaps perfring readerclient cpulist sampler sideband \
 	event event_log maps files rows unwind unwind_cfi unwind_x86_64 \
 	procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
-	kallsyms child symclient expclient engine command profile summary record replay
+	pending pipeline_labels pipeline_windows \
+	kallsyms child symclient consignment expclient announce engine engine_programs command profile summary record replay \
+	limits timeline place notify settings report daemon labels_command status_command
 AGENT := $(AGENT_LIB) main
 BPF := sample
 
@@ -38,8 +46,10 @@ PROGRAMS := flamed flamed-symbolizer flamed-exporter
 # ---- dependencies: Debian packages, and why (docs/dependencies.md) ---------------------------
 
 DEPS_BUILD := gcc make clang libbpf-dev bpftool libelf-dev libdw-dev zlib1g-dev libiberty-dev libseccomp-dev \
-	libcap-ng-dev libxxhash-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler
-DEPS_CHECK := g++ lld binutils libcmocka-dev python3 golang-go nodejs openssl linux-perf cppcheck
+	libcap-ng-dev libxxhash-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev \
+	libmicrohttpd-dev libjansson-dev
+DEPS_CHECK := g++ lld binutils libcmocka-dev python3 golang-go nodejs openssl linux-perf cppcheck \
+	python3-yaml systemd podman runc debootstrap
 DEPS_FUZZ := libclang-rt-dev
 DEPS_BENCH := valgrind
 
@@ -96,16 +106,18 @@ endif
 LIBS_BASE := -lseccomp -lcap-ng -lxxhash
 LIBS_flamed := -lbpf -lyaml
 LIBS_flamed-symbolizer := -lelf -lz -l:libiberty.a
-LIBS_flamed-exporter := -lprotobuf-c -lz
+LIBS_flamed-exporter := -lprotobuf-c -lz -lcurl -lmicrohttpd -ljansson
 
 obj = $(addprefix $(OUT)/$(1)/,$(addsuffix .o,$(2)))
 BASE_OBJS := $(call obj,base,$(BASE))
 CONFIG_OBJS := $(call obj,config,$(CONFIG))
-PROTO_OBJS := $(OUT)/gen/exporter/profile.pb-c.o
+CONFIG_LOAD_OBJS := $(call obj,config,$(CONFIG_LOAD))
+EXPORT_MSG_OBJS := $(call obj,exporter,msg msg_batch)
+PROTO_OBJS := $(call obj,gen/exporter,profile.pb-c push.pb-c)
 # The two message contracts are linked by both sides of their channel.
-OBJS_flamed := $(BASE_OBJS) $(CONFIG_OBJS) $(call obj,agent,$(AGENT)) $(OUT)/symbolizer/msg.o $(OUT)/exporter/msg.o
+OBJS_flamed := $(BASE_OBJS) $(CONFIG_OBJS) $(CONFIG_LOAD_OBJS) $(call obj,agent,$(AGENT)) $(OUT)/symbolizer/msg.o $(EXPORT_MSG_OBJS)
 OBJS_flamed-symbolizer := $(BASE_OBJS) $(call obj,symbolizer,$(SYMBOLIZER))
-OBJS_flamed-exporter := $(BASE_OBJS) $(call obj,exporter,$(EXPORTER)) $(PROTO_OBJS)
+OBJS_flamed-exporter := $(BASE_OBJS) $(CONFIG_OBJS) $(call obj,exporter,$(EXPORTER)) $(PROTO_OBJS)
 
 .PHONY: all
 all: $(addprefix $(BIN)/,$(PROGRAMS))
@@ -145,9 +157,17 @@ $(OUT)/agent/sampler.o: $(addprefix $(OUT)/gen/bpf/,$(addsuffix .skel.h,$(BPF)))
 $(OUT)/gen/exporter/%.pb-c.c: exporter/%.proto
 	$(call say,PROTOC,$<)mkdir -p $(@D)
 	$(Q)protoc-c --proto_path=exporter --c_out=$(OUT)/gen/exporter $<
-$(PROTO_OBJS): $(OUT)/gen/exporter/profile.pb-c.c
+$(PROTO_OBJS): %.o: %.c
 	$(Q)$(CC) $(CPPFLAGS) $(filter-out -Wconversion -Wshadow -Wmissing-prototypes,$(CFLAGS)) -w -c -o $@ $<
 $(OUT)/exporter/pprof.o: $(OUT)/gen/exporter/profile.pb-c.c
+$(OUT)/exporter/push_request.o: $(OUT)/gen/exporter/push.pb-c.c
+
+# ---- the page's files, in the exporter ------------------------------------------------------
+
+$(OUT)/gen/exporter/assets_list.h: Makefile
+	$(call say,GEN,$@)mkdir -p $(@D)
+	$(Q)printf '#define ASSETS(X) %s\n' '$(foreach f,$(PAGE),X($(subst .,_,$f), "$f"))' > $@
+$(OUT)/exporter/assets.o: $(OUT)/gen/exporter/assets_list.h $(addprefix exporter/page/,$(PAGE))
 
 include tests/tests.mk
 
@@ -179,7 +199,18 @@ format:
 install: all
 	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/bin" $(BIN)/flamed
 	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/libexec/flamed" $(BIN)/flamed-symbolizer $(BIN)/flamed-exporter
-	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/flamed" README.md config/flamed.yaml
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/flamed" README.md config/flamed.yaml \
+		config/kubernetes/daemonset.yaml
+	install -D -m 644 systemd/flamed.sysusers "$(DESTDIR)$(PREFIX)/lib/sysusers.d/flamed.conf"
+	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/system"
+	sed 's|/usr/bin/flamed|$(PREFIX)/bin/flamed|; s|/usr/share/doc|$(PREFIX)/share/doc|' systemd/flamed.service \
+		> "$(DESTDIR)$(PREFIX)/lib/systemd/system/flamed.service"
+	chmod 644 "$(DESTDIR)$(PREFIX)/lib/systemd/system/flamed.service"
+	@if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers > /dev/null; then systemd-sysusers flamed.conf; fi
+	@if [ ! -e "$(DESTDIR)$(ETC)/flamed/flamed.yaml" ]; then \
+		set -x; install -D -m 640 -t "$(DESTDIR)$(ETC)/flamed" config/flamed.yaml; \
+		if [ -z "$(DESTDIR)" ] && getent group flamed > /dev/null; then chgrp flamed "$(ETC)/flamed/flamed.yaml"; fi; \
+	fi
 
 .PHONY: clean
 clean:

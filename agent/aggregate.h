@@ -18,7 +18,7 @@
 
 enum {
 	AGGREGATE_FRAMES_MAX = 512 * 1024,	/* distinct ones; a location each */
-	AGGREGATE_STACK_WIRE = 56,		/* bytes of a sample and of a subject of its own */
+	AGGREGATE_STACK_WIRE = 72,		/* bytes of a sample and of a subject of its own */
 	AGGREGATE_WIRE_MAX = 32 * 1024 * 1024,	/* of all stacks, with 4 bytes for each frame */
 };
 

@@ -289,6 +289,15 @@ struct parked *asks_take(struct asks *a, const struct file *file)
 	return list;
 }
 
+uint64_t asks_oldest_ns(const struct asks *a)
+{
+	uint64_t oldest = UINT64_MAX;
+
+	for (const struct parked *p = a->oldest; p; p = p->next)
+		oldest = MIN(oldest, p->sample->time_ns);
+	return oldest;
+}
+
 size_t asks_nparked(const struct asks *a)
 {
 	return a->nparked;

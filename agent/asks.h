@@ -48,6 +48,7 @@ void asks_answered(struct asks *a, const struct file *file);
 /* Nothing is wanted of this file any more (it turned out to be another one). */
 void asks_forget(struct asks *a, const struct file *file);
 
+uint64_t asks_oldest_ns(const struct asks *a); /* time of the oldest parked sample; UINT64_MAX: none */
 size_t asks_nparked(const struct asks *a);
 size_t asks_bytes(const struct asks *a);
 

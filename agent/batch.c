@@ -9,6 +9,8 @@
 enum { STRINGS_RESERVE = 1024 * 1024, LINES_RESERVE = 4096 };
 /* Bytes of all tables of names, without the texts. Samples and texts need the rest of a message. */
 enum { TABLES_MAX = 10 * 1024 * 1024 };
+/* 1 MiB of that rest. A set of them is a container or a service, hardly ever a process. */
+enum { PAIRS_MAX = 128 * 1024 };
 
 /* Open addressing over indexes + 1; the hashes are kept so that growing needs no keys. */
 struct index {
@@ -17,11 +19,17 @@ struct index {
 	size_t nslots, count, hashes_cap;
 };
 
+struct label_set {
+	uint32_t first_pair, npairs;
+};
+
 struct batch {
 	struct export_batch tables;
-	size_t strings_cap, mappings_cap, functions_cap, lines_cap, locations_cap, subjects_cap, samples_cap,
-		frames_cap;
-	struct index strings, mappings, functions, locations;
+	size_t strings_cap, mappings_cap, functions_cap, lines_cap, locations_cap, pairs_cap, subjects_cap,
+		samples_cap, frames_cap;
+	struct label_set *sets;
+	size_t nsets, sets_cap;
+	struct index strings, mappings, functions, locations, sets_index;
 	size_t text_bytes;
 	uint64_t seed;		/* files choose their names: they must not be able to choose slots */
 };
@@ -137,6 +145,8 @@ struct batch *batch_free(struct batch *b)
 	index_fini(&b->mappings);
 	index_fini(&b->functions);
 	index_fini(&b->locations);
+	index_fini(&b->sets_index);
+	free(b->sets);
 	free(b);
 	return NULL;
 }
@@ -275,6 +285,107 @@ int batch_location(struct batch *b, const struct export_location *loc, const str
 	return 0;
 }
 
+/* The next of the texts that end with NUL; "" after the last. */
+static const char *next_text(const char **at, const char *end)
+{
+	const char *text = *at;
+	size_t left = (size_t)(end - text), len = strnlen(text, left);
+
+	if (len == left)
+		return "";
+	*at += len + 1;
+	return text;
+}
+
+struct labels_key {
+	uint32_t nlabels;
+	const char *text, *end;
+};
+
+static bool is_text(const struct batch *b, uint32_t string, const char *text)
+{
+	const struct export_string *s = &b->tables.strings[string];
+
+	return strlen(text) == s->len && memcmp(s->text, text, s->len) == 0;
+}
+
+static bool same_labels(const struct batch *b, uint32_t i, const void *key)
+{
+	const struct labels_key *want = key;
+	const struct label_set *set = &b->sets[i];
+	const char *at = want->text;
+
+	if (set->npairs != want->nlabels)
+		return false;
+	for (uint32_t k = 0; k < set->npairs; k++) {
+		const struct export_pair *pair = &b->tables.pairs[set->first_pair + k];
+
+		if (!is_text(b, pair->name, next_text(&at, want->end)) ||
+		    !is_text(b, pair->value, next_text(&at, want->end)))
+			return false;
+	}
+	return true;
+}
+
+/* Appends the pairs; fewer than nlabels are there afterwards when a text found no room. */
+static int add_pairs(struct batch *b, const struct labels_key *key)
+{
+	struct export_batch *t = &b->tables;
+	const char *at = key->text;
+	int err;
+
+	err = grow_array(&t->pairs, &b->pairs_cap, (size_t)t->npairs + key->nlabels, sizeof(*t->pairs));
+	for (uint32_t i = 0; i < key->nlabels && !err; i++) {
+		const char *name = next_text(&at, key->end), *value = next_text(&at, key->end);
+		struct export_pair *pair = &t->pairs[t->npairs];
+
+		if ((err = batch_string(b, name, strlen(name), &pair->name)) ||
+		    (err = batch_string(b, value, strlen(value), &pair->value)))
+			break;
+		if ((name[0] && !pair->name) || (value[0] && !pair->value))
+			break;
+		t->npairs++;
+	}
+	return err;
+}
+
+int batch_labels(struct batch *b, uint32_t nlabels, const char *text, size_t len, uint32_t *ret_first_pair,
+		 uint32_t *ret_npairs)
+{
+	struct labels_key key = { .nlabels = nlabels, .text = text, .end = text + len };
+	struct label_set set = { .first_pair = b->tables.npairs, .npairs = nlabels };
+	uint64_t hash = XXH3_64bits_withSeed(text, len, b->seed ^ nlabels);
+	uint32_t found = 0;
+	size_t slot;
+	int r;
+
+	*ret_first_pair = *ret_npairs = 0;
+	if (!nlabels || nlabels > EXPORT_PAIRS_MAX)
+		return 0;
+	r = index_find(b, &b->sets_index, hash, same_labels, &key, &slot, &found);
+	if (r < 0)
+		return r;
+	if (r == 1) {
+		*ret_first_pair = b->sets[found].first_pair;
+		*ret_npairs = nlabels;
+		return 0;
+	}
+	if (nlabels > PAIRS_MAX - b->tables.npairs)
+		return 0;
+	r = grow_array(&b->sets, &b->sets_cap, b->nsets + 1, sizeof(set));
+	if (!r)
+		r = add_pairs(b, &key);
+	if (r || b->tables.npairs - set.first_pair < nlabels) {
+		b->tables.npairs = set.first_pair;
+		return r;
+	}
+	b->sets[b->nsets++] = set;
+	(void)index_add(&b->sets_index, slot, hash);
+	*ret_first_pair = set.first_pair;
+	*ret_npairs = nlabels;
+	return 0;
+}
+
 int batch_subject(struct batch *b, const struct export_subject *s, uint32_t *ret)
 {
 	int err = grow_array(&b->tables.subjects, &b->subjects_cap, (size_t)b->tables.nsubjects + 1, sizeof(*s));
@@ -300,6 +411,24 @@ int batch_sample(struct batch *b, const struct export_sample *s, const uint32_t 
 		memcpy(t->frames + t->nframes, frames, s->nframes * sizeof(*frames));
 	t->nframes += s->nframes;
 	return 0;
+}
+
+static size_t index_bytes(const struct index *ix)
+{
+	return ix->nslots * sizeof(*ix->slots) + ix->hashes_cap * sizeof(*ix->hashes);
+}
+
+size_t batch_bytes(const struct batch *b)
+{
+	const struct export_batch *t = &b->tables;
+
+	return sizeof(*b) + b->text_bytes + b->strings_cap * sizeof(*t->strings) +
+	       b->mappings_cap * sizeof(*t->mappings) + b->functions_cap * sizeof(*t->functions) +
+	       b->lines_cap * sizeof(*t->lines) + b->locations_cap * sizeof(*t->locations) +
+	       b->pairs_cap * sizeof(*t->pairs) + b->subjects_cap * sizeof(*t->subjects) +
+	       b->samples_cap * sizeof(*t->samples) + b->frames_cap * sizeof(*t->frames) +
+	       b->sets_cap * sizeof(*b->sets) + index_bytes(&b->strings) + index_bytes(&b->mappings) +
+	       index_bytes(&b->functions) + index_bytes(&b->locations) + index_bytes(&b->sets_index);
 }
 
 struct export_batch *batch_tables(struct batch *b)

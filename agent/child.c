@@ -190,6 +190,8 @@ static int bury(struct child *c, enum cause cause)
 	c->nsent = 0;
 	c->unsent = c->oldest;
 	c->greeted = false;
+	if (c->conf.ops->ended)
+		c->conf.ops->ended(c->conf.arg, why);
 	if (was_serving && !c->conf.ops->trouble(c->conf.arg, c->oldest->tag, why)) {
 		drop_request(c, c->oldest);
 	}
@@ -244,10 +246,12 @@ static int greet(struct child *c, const struct ipc_msg *msg)
 	return send_some(c);
 }
 
-static int take_answer(struct child *c, struct ipc_msg *msg)
+static int take_message(struct child *c, struct ipc_msg *msg)
 {
 	int r;
 
+	if (c->conf.unasked_from && msg->type >= c->conf.unasked_from)
+		return c->conf.ops->unasked ? c->conf.ops->unasked(c->conf.arg, msg) : -EBADMSG;
 	if (!c->nsent)
 		return -EBADMSG;
 	r = c->conf.ops->answer(c->conf.arg, c->oldest->tag, msg);
@@ -261,14 +265,14 @@ static int take_answer(struct child *c, struct ipc_msg *msg)
 	return 0;
 }
 
-/* Enough answers in one turn; the loop's other sources want to be heard too. */
-enum { ANSWERS_PER_TURN = 64 };
+/* Enough messages in one turn; the loop's other sources want to be heard too. */
+enum { MESSAGES_PER_TURN = 64 };
 
 static int child_event(void *arg, unsigned int events UNUSED)
 {
 	struct child *c = arg;
 
-	for (int i = 0; i < ANSWERS_PER_TURN; i++) {
+	for (int i = 0; i < MESSAGES_PER_TURN; i++) {
 		struct ipc_msg msg;
 		int r = ipc_recv(c->proc.sock, &c->in, &msg);
 		CLEANUP_FD int fd = -1;
@@ -284,7 +288,7 @@ static int child_event(void *arg, unsigned int events UNUSED)
 				return r;
 			continue;
 		}
-		r = take_answer(c, &msg);
+		r = take_message(c, &msg);
 		fd = msg.fd; /* -1 when the owner took it */
 		if (r && r != -EBADMSG)
 			return r; /* the owner's own trouble */
@@ -371,6 +375,8 @@ int child_ask(struct child *c, uint32_t type, const void *data, size_t len, int 
 
 int child_tell(struct child *c, uint32_t type, const void *data, size_t len, int fd)
 {
+	if (c->proc.pid < 0 || !c->greeted)
+		return -EPIPE;
 	return ipc_send(c->proc.sock, type, data, len, fd);
 }
 

@@ -29,6 +29,11 @@ struct child_ops {
 	 * is nonsense, which counts as a crash.
 	 */
 	int (*answer)(void *arg, void *tag, struct ipc_msg *msg);
+	/*
+	 * A message whose type is unasked_from or more: no answer. -EBADMSG: it is nonsense, which
+	 * counts as a crash; another negative code ends the loop, as it does from `answer`. Optional.
+	 */
+	int (*unasked)(void *arg, struct ipc_msg *msg);
 	/* The request being served came to grief. True: ask again; false: forget it (tag is the owner's). */
 	bool (*trouble)(void *arg, void *tag, enum child_trouble why);
 	/*
@@ -36,6 +41,8 @@ struct child_ops {
 	 * owner's. Optional.
 	 */
 	bool (*obsolete)(void *arg, void *tag);
+	/* The child is gone, whatever it was doing; before `trouble`. Not from child_free(). Optional. */
+	void (*ended)(void *arg, enum child_trouble why);
 	/* A new child is up, before anything else is sent: child_tell() may be called. Optional. */
 	void (*started)(void *arg);
 	void (*free_tag)(void *tag);	/* of requests that are left when the child is freed */
@@ -47,6 +54,7 @@ struct child_conf {
 	void *arg;
 	uint64_t deadline_ns;	/* of one request, from when it became the oldest */
 	uint32_t window;	/* requests under way at once */
+	uint32_t unasked_from;	/* message types from here on are unasked; 0: none are */
 };
 
 struct child;
@@ -61,7 +69,10 @@ DEFINE_CLEANUP(struct child *, child_free);
  * after an error it is the caller's, and nothing was asked. -EMSGSIZE: over IPC_PAYLOAD_MAX.
  */
 MUST_USE int child_ask(struct child *c, uint32_t type, const void *data, size_t len, int fd, void *tag);
-/* From ops->started: sent before the queue, expects no answer. */
+/*
+ * Sent at once, expects no answer: from ops->started before the queue, later between requests. fd is
+ * borrowed. -EAGAIN: the socket is full, the child is busy; -EPIPE: there is none now.
+ */
 MUST_USE int child_tell(struct child *c, uint32_t type, const void *data, size_t len, int fd);
 
 size_t child_pending(const struct child *c);

@@ -1,13 +1,13 @@
 #include "agent/engine.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
 
+#include "agent/announce.h"
 #include "agent/kallsyms.h"
 #include "agent/readerclient.h"
 #include "agent/rights.h"
@@ -44,64 +44,20 @@ struct engine {
 	struct readerclient *reader;
 	struct symclient *symbolizer;
 	struct kallsyms *kallsyms;
+	struct announce *announce;	/* NULL: subjects are not announced */
 	struct deferred *deferred, **deferred_end;
 	struct loop_source *sources[5];
 	engine_batch_fn *batch;
+	engine_subject_fn *subject;
 	void *arg;
+	engine_turn_fn *on_turn;
+	void *on_turn_arg;
+	struct log_limit filter_limit;
+	uint64_t settle_wait_ns;
 	uint64_t cpus_checked_ns;
 	bool sampling;
 	bool rescanning;	/* the pipeline waits for the end of a scan */
 };
-
-/* ---- programs ---- */
-
-static int open_program(const char *dir, const char *name, int *ret)
-{
-	static const char *const places[] = { "", "/../libexec/flamed" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
-		char path[PATH_MAX * 2];
-
-		snprintf(path, sizeof(path), "%s%s/%s", dir, places[i], name);
-		*ret = open(path, O_PATH | O_CLOEXEC);
-		if (*ret >= 0)
-			return 0;
-	}
-	return -errno;
-}
-
-int engine_programs_open(struct engine_programs *p, char **ret_why)
-{
-	static const char *const names[] = { "flamed-symbolizer", "flamed-exporter" };
-	int *const fds[] = { &p->symbolizer, &p->exporter };
-	char dir[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
-
-	p->self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
-	if (n < 0 || p->self < 0)
-		return -errno;
-	dir[n] = 0;
-	*strrchr(dir, '/') = 0;
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		int err = open_program(dir, names[i], fds[i]);
-
-		if (!err)
-			continue;
-		if (asprintf(ret_why, "cannot open %s: %s; it belongs beside flamed (%s) or in ../libexec/flamed",
-			     names[i], strerror(-err), dir) < 0)
-			*ret_why = NULL;
-		return err;
-	}
-	return 0;
-}
-
-void engine_programs_close(struct engine_programs *p)
-{
-	closep(&p->self);
-	closep(&p->symbolizer);
-	closep(&p->exporter);
-	*p = (struct engine_programs)ENGINE_PROGRAMS_INIT;
-}
 
 /* ---- events ---- */
 
@@ -254,9 +210,37 @@ static int take_batch(void *arg, const struct export_batch *b)
 	return e->batch(e->arg, b);
 }
 
+static int tell_subject(void *arg, const struct export_facts *f)
+{
+	struct engine *e = arg;
+
+	return e->subject(e->arg, f);
+}
+
+static int announce(void *arg, const struct pipeline_subject *s)
+{
+	struct engine *e = arg;
+
+	return announce_subject(e->announce, s, clock_mono_ns());
+}
+
+/* What BPF delivers all the same, the pipeline drops. */
+static int filter(void *arg, uint32_t pid, uint32_t keep_one_in)
+{
+	struct engine *e = arg;
+	int err = sampler_filter(e->sampler, pid, keep_one_in);
+
+	if (err == -E2BIG)
+		log_debug("no more processes can be filtered in the kernel pid=%u", pid);
+	else if (err)
+		log_limited(&e->filter_limit, LOG_WARNING, "process cannot be filtered in the kernel pid=%u error='%s'",
+			    pid, strerror(-err));
+	return 0;
+}
+
 static const struct pipeline_ops ops = {
 	.open = ask_open, .rows = ask_rows, .names = ask_names, .kernel = ask_kernel, .rescan = ask_rescan,
-	.batch = take_batch,
+	.batch = take_batch, .announce = announce, .filter = filter,
 };
 
 /* ---- turns ---- */
@@ -286,7 +270,7 @@ static int turn(struct engine *e)
 		return err;
 
 	if ((err = sideband_drain(e->sideband)) || (err = sampler_dispatch(e->sampler)) ||
-	    (err = emit(e, &event)))
+	    (err = emit(e, &event)) || (e->announce && (err = announce_turn(e->announce))))
 		return err;
 	if (event.time_ns - e->cpus_checked_ns < CPU_CHECK_NS || !e->sampling)
 		return 0;
@@ -302,7 +286,10 @@ static int on_readable(void *arg, unsigned int events UNUSED)
 
 static int on_timer(void *arg)
 {
-	return turn(arg);
+	struct engine *e = arg;
+	int err = turn(e);
+
+	return err || !e->on_turn ? err : e->on_turn(e->on_turn_arg);
 }
 
 static int watch(struct engine *e)
@@ -356,6 +343,8 @@ static int new_modules(struct engine *e, const struct engine_conf *conf, const c
 	err = symclient_new(&e->symbolizer, e->loop, &symbolizer, emit, e);
 	if (err)
 		*ret_why = why_no_child(symbolizer.name, err);
+	if (!err && conf->subject)
+		err = announce_new(&e->announce, readerclient_cgroups, e->reader, tell_subject, e);
 	return err;
 }
 
@@ -387,6 +376,9 @@ int engine_new(struct engine **ret, struct loop *loop, const struct engine_conf 
 	e->loop = loop;
 	e->log = conf->log;
 	e->batch = conf->batch;
+	e->subject = conf->subject;
+	e->settle_wait_ns = conf->settle_wait_ns ? conf->settle_wait_ns : SETTLE_WAIT_NS;
+	e->filter_limit = (struct log_limit)LOG_LIMIT_INIT;
 	e->arg = conf->arg;
 	e->deferred_end = &e->deferred;
 	err = new_modules(e, conf, ret_why);
@@ -398,6 +390,7 @@ int engine_new(struct engine **ret, struct loop *loop, const struct engine_conf 
 	event.start.hz = conf->hz;
 	event.start.ncpus = sampler_ncpus(e->sampler);
 	event.start.files_max = files_max(event.start.ncpus);
+	event.start.labels_wait_ns = conf->subject ? conf->labels_wait_ns : 0;
 	if ((err = emit(e, &event)) || (err = watch(e)))
 		return err;
 	*ret = TAKE(e);
@@ -412,6 +405,7 @@ struct engine *engine_free(struct engine *e)
 		loop_del(e->sources[i]);
 	symclient_free(e->symbolizer);
 	readerclient_free(e->reader);
+	announce_free(e->announce);
 	sideband_free(e->sideband);
 	sampler_free(e->sampler);
 	pipeline_free(e->pipeline);
@@ -424,11 +418,9 @@ struct engine *engine_free(struct engine *e)
 	return NULL;
 }
 
-/* Runs the loop until done(e), at most wait_ns. LOOP_STOP: something else in the loop wants an end. */
-static int run_until(struct engine *e, bool (*done)(const struct engine *e), uint64_t wait_ns)
+/* Runs the loop until done(e), or until end_ns. LOOP_STOP: something else in the loop wants an end. */
+static int run_until(struct engine *e, bool (*done)(const struct engine *e), uint64_t end_ns)
 {
-	uint64_t end_ns = clock_mono_ns() + wait_ns;
-
 	while (!done(e)) {
 		uint64_t now = clock_mono_ns();
 		int r;
@@ -458,8 +450,9 @@ int engine_start(struct engine *e, const char **ret_why)
 	int err;
 
 	*ret_why = NULL;
-	if ((err = readerclient_scan(e->reader)) || (err = run_until(e, scanned, SCAN_WAIT_NS)) ||
-	    (err = run_until(e, opened, SCAN_WAIT_NS)))
+	if ((err = readerclient_scan(e->reader)) ||
+	    (err = run_until(e, scanned, clock_mono_ns() + SCAN_WAIT_NS)) ||
+	    (err = run_until(e, opened, clock_mono_ns() + SCAN_WAIT_NS)))
 		return err;
 	err = sampler_start(e->sampler, ret_why);
 	e->sampling = !err;
@@ -473,6 +466,7 @@ static bool idle(const struct engine *e)
 
 int engine_stop(struct engine *e)
 {
+	uint64_t end_ns = clock_mono_ns() + e->settle_wait_ns;
 	int err;
 
 	sampler_stop(e->sampler);
@@ -485,7 +479,7 @@ int engine_stop(struct engine *e)
 			return err;
 	}
 	do {
-		err = run_until(e, idle, SETTLE_WAIT_NS);
+		err = run_until(e, idle, end_ns);
 	} while (err == LOOP_STOP); /* that is what we are about */
 	return err;
 }
@@ -497,6 +491,46 @@ int engine_end_window(struct engine *e, uint64_t wall_start_ns, uint64_t duratio
 	event.window = (struct event_window){ .wall_start_ns = wall_start_ns, .duration_ns = duration_ns,
 					      .last = last };
 	return emit(e, &event);
+}
+
+int engine_labels(struct engine *e, const struct export_labels *l)
+{
+	struct event_label labels[EXPORT_PAIRS_MAX];
+	struct event event = { .type = EVENT_LABELS, .time_ns = clock_mono_ns(),
+			       .labels = { .subject_id = l->id, .keep_one_in = l->keep_one_in,
+					   .nlabels = l->nlabels, .labels = labels } };
+
+	assert(l->nlabels <= EXPORT_PAIRS_MAX); /* export_labels_decode() */
+	for (uint32_t i = 0; i < l->nlabels; i++)
+		labels[i] = (struct event_label){ .name = l->labels[i].name, .value = l->labels[i].value };
+	return emit(e, &event);
+}
+
+int engine_relabel(struct engine *e)
+{
+	struct event event = { .type = EVENT_RELABEL, .time_ns = clock_mono_ns() };
+
+	return emit(e, &event);
+}
+
+int engine_tap(struct engine *e, const struct export_tap *tap)
+{
+	struct event event = { .type = EVENT_TAP, .time_ns = clock_mono_ns() };
+
+	event.tap = (struct event_tap){ .id = tap->id, .wall_start_ns = clock_wall_ns(),
+					.duration_ns = tap->duration_ns };
+	return emit(e, &event);
+}
+
+int engine_open_config(struct engine *e, const char *path, readerclient_file_fn *fn, void *arg)
+{
+	return readerclient_config(e->reader, path, fn, arg);
+}
+
+void engine_on_turn(struct engine *e, engine_turn_fn *fn, void *arg)
+{
+	e->on_turn = fn;
+	e->on_turn_arg = arg;
 }
 
 int engine_update_counters(struct engine *e)
@@ -512,6 +546,32 @@ int engine_update_counters(struct engine *e)
 const struct pipeline_stats *engine_stats(const struct engine *e)
 {
 	return pipeline_stats(e->pipeline);
+}
+
+size_t engine_bytes(const struct engine *e)
+{
+	return pipeline_bytes(e->pipeline) + (e->announce ? announce_bytes(e->announce) : 0);
+}
+
+size_t engine_map_bytes(const struct engine *e)
+{
+	return sampler_map_bytes(e->sampler) + sideband_map_bytes(e->sideband);
+}
+
+uint32_t engine_ncpus(const struct engine *e)
+{
+	return sampler_ncpus(e->sampler);
+}
+
+uint64_t engine_quarantined(const struct engine *e)
+{
+	return symclient_quarantined(e->symbolizer);
+}
+
+struct engine_pids engine_pids(const struct engine *e)
+{
+	return (struct engine_pids){ .symbolizer = symclient_pid(e->symbolizer),
+				     .reader = readerclient_pid(e->reader) };
 }
 
 struct engine_restarts engine_restarts(const struct engine *e)

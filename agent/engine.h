@@ -11,6 +11,7 @@
 #define AGENT_ENGINE_H
 
 #include "agent/pipeline.h"
+#include "agent/readerclient.h"
 #include "base/ipc.h"
 #include "base/loop.h"
 
@@ -27,6 +28,11 @@ void engine_programs_close(struct engine_programs *p);
 uint64_t engine_files_needed(uint32_t ncpus);
 
 typedef int engine_batch_fn(void *arg, const struct export_batch *b);
+/*
+ * A subject to be labelled, with what was read about it: engine_labels() is to follow, later, not inside.
+ * -ENOBUFS: no room now; it is told again.
+ */
+typedef int engine_subject_fn(void *arg, const struct export_facts *f);
 
 struct engine_conf {
 	uint32_t hz;
@@ -38,6 +44,9 @@ struct engine_conf {
 	struct event_log *log;		/* borrowed, may be NULL */
 	const struct event_start *start;	/* targets; the rest is filled in */
 	engine_batch_fn *batch;
+	engine_subject_fn *subject;	/* NULL: subjects are not announced */
+	uint64_t labels_wait_ns;	/* at most, of a window for its labels; with `subject` */
+	uint64_t settle_wait_ns;	/* how long engine_stop() may take; 0: 15 s */
 	void *arg;
 };
 
@@ -51,14 +60,34 @@ DEFINE_CLEANUP(struct engine *, engine_free);
 
 /* Learns the processes that run (bounded wait), then samples. LOOP_STOP: called off by the loop. */
 MUST_USE int engine_start(struct engine *e, const char **ret_why);
-/* Stops sampling, and works off every sample taken (bounded wait for rows). */
+/* Stops sampling, and works off every sample taken (bounded wait for rows: settle_wait_ns). */
 MUST_USE int engine_stop(struct engine *e);
 /* Ends the window; its batch comes through the callback when it is named. */
 MUST_USE int engine_end_window(struct engine *e, uint64_t wall_start_ns, uint64_t duration_ns, bool last);
+/* The exporter's answer to a subject; what it says of sampling goes to BPF. Not inside engine_subject_fn. */
+MUST_USE int engine_labels(struct engine *e, const struct export_labels *l);
+/* The settings changed: all subjects are announced again when they are sampled next. */
+MUST_USE int engine_relabel(struct engine *e);
+/* A second aggregate for so long; its batch has this tap's id. */
+MUST_USE int engine_tap(struct engine *e, const struct export_tap *tap);
+/* A file that the settings name, by its path from the root, opened by the reader. */
+MUST_USE int engine_open_config(struct engine *e, const char *path, readerclient_file_fn *fn, void *arg);
+/* Called every 100 ms, after the turn: the daemon's clock. Also while engine_start() and engine_stop() wait. */
+typedef int engine_turn_fn(void *arg);
+void engine_on_turn(struct engine *e, engine_turn_fn *fn, void *arg);
 /* Reads the counters of BPF into the pipeline's stats. */
 MUST_USE int engine_update_counters(struct engine *e);
 
 const struct pipeline_stats *engine_stats(const struct engine *e);
+/* Bytes: of the pipeline's caches and queues; of BPF maps and rings, side-band rings included. */
+size_t engine_bytes(const struct engine *e);
+size_t engine_map_bytes(const struct engine *e);
+uint32_t engine_ncpus(const struct engine *e);
+uint64_t engine_quarantined(const struct engine *e);
+struct engine_pids {
+	pid_t symbolizer, reader;	/* -1 while there is none */
+};
+struct engine_pids engine_pids(const struct engine *e);
 struct engine_restarts {
 	uint64_t symbolizer, reader;
 };

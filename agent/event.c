@@ -6,10 +6,12 @@
 
 #include "agent/reader.h"
 #include "base/ipc.h"
+#include "exporter/msg.h"
 
 enum {
 	WIRE_MAP_MIN = 3 * 8 + 2 * 4 + 2 * 8 + 1 + 4,	/* a mapping with an empty path */
 	WIRE_SYMBOL_MIN = 2 * 8 + 2 * 4,
+	WIRE_LABEL_MIN = 2 * 4,
 };
 
 /* ---- what decoded events point to ------------------------------------------------------------ */
@@ -161,6 +163,7 @@ static void put_start(struct bufw *w, const struct event_start *s)
 	bufw_u32(w, s->ncpus);
 	bufw_u8(w, s->after_exec);
 	bufw_u64(w, s->files_max);
+	bufw_u64(w, s->labels_wait_ns);
 	bufw_u32(w, s->ntargets);
 	for (uint32_t i = 0; i < s->ntargets; i++)
 		bufw_u32(w, s->targets[i]);
@@ -173,6 +176,7 @@ static void take_start(struct bufr *in, struct event_start *ret)
 	ret->ncpus = bufr_u32(in);
 	ret->after_exec = take_bool(in);
 	ret->files_max = bufr_u64(in);
+	ret->labels_wait_ns = bufr_u64(in);
 	ret->ntargets = bufr_count(in, EVENT_TARGETS_MAX, sizeof(uint32_t));
 	for (uint32_t i = 0; i < ret->ntargets; i++)
 		ret->targets[i] = bufr_u32(in);
@@ -280,6 +284,40 @@ static int take_counters(struct bufr *in, struct event_counters *ret, void **ret
 	return 0;
 }
 
+static void put_labels(struct bufw *w, const struct event_labels *l)
+{
+	assert(l->nlabels <= EXPORT_PAIRS_MAX);
+	bufw_u64(w, l->subject_id);
+	bufw_u32(w, l->keep_one_in);
+	bufw_u32(w, l->nlabels);
+	for (uint32_t i = 0; i < l->nlabels; i++) {
+		bufw_str(w, l->labels[i].name);
+		bufw_str(w, l->labels[i].value);
+	}
+}
+
+static int take_labels(struct bufr *in, struct event_labels *ret, void **ret_mem)
+{
+	struct event_label *labels;
+	struct memory mem;
+	int err;
+
+	ret->subject_id = bufr_u64(in);
+	ret->keep_one_in = bufr_u32(in);
+	ret->nlabels = bufr_count(in, EXPORT_PAIRS_MAX, WIRE_LABEL_MIN);
+	err = memory_init(&mem, ret->nlabels * sizeof(*labels), bufr_left(in));
+	if (err)
+		return err;
+	labels = (void *)mem.block;
+	for (uint32_t i = 0; i < ret->nlabels; i++) {
+		labels[i].name = take_str(&mem, in, EXPORT_LABEL_MAX);
+		labels[i].value = take_str(&mem, in, EXPORT_LABEL_MAX);
+	}
+	ret->labels = labels;
+	*ret_mem = mem.block;
+	return 0;
+}
+
 /* Types with a string: the payload's rest is that string, so the memory is small. */
 static int take_named(struct bufr *in, struct event *e, void **ret_mem)
 {
@@ -372,6 +410,16 @@ void event_encode(struct bufw *w, const struct event *e)
 		bufw_u64(w, e->window.duration_ns);
 		bufw_u8(w, e->window.last);
 		break;
+	case EVENT_LABELS:
+		put_labels(w, &e->labels);
+		break;
+	case EVENT_RELABEL:
+		break;
+	case EVENT_TAP:
+		bufw_u64(w, e->tap.id);
+		bufw_u64(w, e->tap.wall_start_ns);
+		bufw_u64(w, e->tap.duration_ns);
+		break;
 	case EVENT_TYPE_COUNT:
 		assert(false);
 	}
@@ -421,6 +469,15 @@ static int take_payload(struct bufr *in, const void *data, size_t len, struct ev
 		e->window.wall_start_ns = bufr_u64(in);
 		e->window.duration_ns = bufr_u64(in);
 		e->window.last = take_bool(in);
+		return 0;
+	case EVENT_LABELS:
+		return take_labels(in, &e->labels, ret_mem);
+	case EVENT_RELABEL:
+		return 0;
+	case EVENT_TAP:
+		e->tap.id = bufr_u64(in);
+		e->tap.wall_start_ns = bufr_u64(in);
+		e->tap.duration_ns = bufr_u64(in);
 		return 0;
 	case EVENT_TYPE_COUNT:
 		break;

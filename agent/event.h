@@ -31,6 +31,9 @@ enum event_type {
 	EVENT_KERNEL,		/* names of kernel addresses */
 	EVENT_COUNTERS,		/* of BPF, absolute */
 	EVENT_WINDOW,		/* the window ends: name it and hand it on */
+	EVENT_LABELS,		/* the exporter's answer for a subject */
+	EVENT_RELABEL,		/* the settings changed: every subject is to be announced again */
+	EVENT_TAP,		/* a second aggregate begins: it gets every sample from now on, for so long */
 	EVENT_TYPE_COUNT,
 };
 
@@ -44,6 +47,8 @@ struct event_start {
 	uint32_t targets[EVENT_TARGETS_MAX];	/* these processes and their later children */
 	bool after_exec;	/* the targets count from their next exec on (record -- COMMAND) */
 	uint64_t files_max;	/* descriptors of mapped files that may be held at once; 0: no limit */
+	/* How long a window waits for its subjects' labels; 0: subjects are not announced. */
+	uint64_t labels_wait_ns;
 };
 
 struct event_map {
@@ -88,6 +93,15 @@ struct event_kernel_symbol {
 struct event_kernel { uint32_t nsymbols; const struct event_kernel_symbol *symbols; };
 struct event_counters { uint32_t n; const uint64_t *values; };
 struct event_window { uint64_t wall_start_ns, duration_ns; bool last; };
+struct event_label { const char *name, *value; };
+struct event_labels {
+	uint64_t subject_id;
+	uint32_t keep_one_in;	/* 1: sample it; 0: skip it; N: keep one sample in N */
+	uint32_t nlabels;
+	const struct event_label *labels;
+};
+/* wall_start_ns is that of time_ns. Its batch is handed on when the last sample of its time is done. */
+struct event_tap { uint64_t id, wall_start_ns, duration_ns; };
 
 struct event {
 	enum event_type type;
@@ -106,6 +120,8 @@ struct event {
 		struct event_kernel kernel;
 		struct event_counters counters;
 		struct event_window window;
+		struct event_labels labels;
+		struct event_tap tap;
 	};
 };
 

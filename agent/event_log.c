@@ -9,7 +9,7 @@
  */
 static const char MAGIC[8] = "FLMDLOG";
 enum {
-	VERSION = 1,
+	VERSION = 2,
 	FILE_HEADER = sizeof(MAGIC) + 4,
 	EVENT_HEADER = 4 + 1 + 8,
 	EVENT_HEADER_COUNTED = 1 + 8,	/* of it, in the length */

@@ -389,3 +389,12 @@ size_t files_bytes(const struct files *f)
 {
 	return sizeof(*f) + (f->cap + 2 * f->nbuckets) * sizeof(struct file *) + f->file_bytes;
 }
+
+size_t files_rows_bytes(const struct files *f)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < f->n; i++)
+		bytes += file_rows_bytes(f->v[i]);
+	return bytes;
+}

@@ -100,6 +100,7 @@ size_t files_limit_rows(struct files *f, size_t max_bytes);
 /* Whether one more may be opened: where `max` are, those that nothing refers to are forgotten first. */
 bool files_room(struct files *f, uint64_t max);
 size_t files_count(const struct files *f);
-size_t files_bytes(const struct files *f); /* without rows: see rows_bytes() */
+size_t files_bytes(const struct files *f); /* without rows */
+size_t files_rows_bytes(const struct files *f);
 
 #endif

@@ -4,20 +4,31 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/daemon.h"
+#include "agent/labels_command.h"
 #include "agent/reader.h"
 #include "agent/record.h"
+#include "agent/settings.h"
+#include "agent/status_command.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "config/config.h"
 
 /* Source: sysexits.h; what systemd shows as "bad configuration". */
 enum { STATUS_USAGE = 64, STATUS_CONFIG = 78 };
 
 static const char usage[] =
-	"usage: flamed record [-d SECONDS] [-o FILE] [-p PID]... [-F HZ] [--events FILE] [-- COMMAND ARGS...]\n"
+	"usage: flamed [--config FILE]\n"
+	"       flamed record [-d SECONDS] [-o FILE] [-p PID]... [-F HZ] [--events FILE] [-- COMMAND ARGS...]\n"
 	"       flamed replay FILE [-o FILE]\n"
+	"       flamed status [--socket PATH] [--json]\n"
+	"       flamed labels PID [--config FILE]\n"
 	"       flamed --check-config | --print-config [--config FILE]\n"
 	"       flamed --version | --help\n"
+	"\n"
+	"Without a command flamed profiles every process of this host, for ever, and pushes the profiles\n"
+	"or shows them on its page. SIGHUP reloads the configuration.\n"
+	"\n"
+	"  -c, --config FILE       configuration (YAML; default " SETTINGS_DEFAULT_PATH " where there is one)\n"
 	"\n"
 	"record samples the kernel and user stacks of every process on this host, of some processes and\n"
 	"their children, or of a command and its children, and writes one gzipped pprof profile.\n"
@@ -27,9 +38,10 @@ static const char usage[] =
 	"  -p, --pid PID           only this process and its children; may be repeated\n"
 	"  -F, --frequency HZ      samples per second and CPU (default 100)\n"
 	"      --events FILE       also keep what the profile is made of; it holds stack memory\n"
-	"  -c, --config FILE       configuration (YAML)\n"
 	"\n"
-	"replay makes the profile of a recording from its --events file.\n";
+	"replay makes the profile of a recording from its --events file.\n"
+	"status says how the flamed of this host is: what is sampled, lost and delivered, rights, memory.\n"
+	"labels says what a process is filed under, and why.\n";
 
 /* After getopt has complained, it is all that is left to say. */
 static int suggest_help(void)
@@ -49,7 +61,7 @@ static int PRINTF(1, 0) complain(const char *fmt, const char *what)
 static int load_config(const char *path, struct config **ret)
 {
 	CLEANUP_FREE char *why = NULL;
-	int err = config_load(ret, path, &why);
+	int err = settings_load(ret, path, &why);
 
 	if (!err) {
 		log_set_level((*ret)->log.level);
@@ -170,6 +182,69 @@ static int replay_command(int argc, char **argv)
 	return replay_run(argv[optind], output);
 }
 
+static int labels_command(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "config", required_argument, NULL, 'c' }, { "help", no_argument, NULL, 'h' }, { 0 },
+	};
+	CLEANUP(config_freep) struct config *config = NULL;
+	const char *path = NULL;
+	double pid;
+	int option, status;
+
+	while ((option = getopt_long(argc, argv, "c:h", options, NULL)) != -1) {
+		if (option == 'h') {
+			fputs(usage, stdout);
+			return 0;
+		}
+		if (option != 'c')
+			return suggest_help();
+		path = optarg;
+	}
+	if (optind + 1 != argc)
+		return complain("labels takes one process id%s", "");
+	if (!parse_number(argv[optind], 1, INT32_MAX, &pid) || pid != (double)(uint32_t)pid)
+		return complain("labels takes a process id: '%s'", argv[optind]);
+	status = load_config(path, &config);
+	return status ? status : labels_command_run((uint32_t)pid, config, FLAMED_VERSION);
+}
+
+static int status_command(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "socket", required_argument, NULL, 's' }, { "config", required_argument, NULL, 'c' },
+		{ "json", no_argument, NULL, 'j' },	    { "help", no_argument, NULL, 'h' }, { 0 },
+	};
+	struct status_options o = { .socket = NULL };
+	int option;
+
+	while ((option = getopt_long(argc, argv, "s:c:h", options, NULL)) != -1) {
+		if (option == 's')
+			o.socket = optarg;
+		else if (option == 'c')
+			o.config = optarg;
+		else if (option == 'j')
+			o.is_json = true;
+		else if (option != 'h')
+			return suggest_help();
+		if (option == 'h') {
+			fputs(usage, stdout);
+			return 0;
+		}
+	}
+	if (optind < argc)
+		return complain("status takes no '%s'", argv[optind]);
+	return status_command_run(&o);
+}
+
+static int run_daemon(const char *path)
+{
+	struct daemon_options o = { .path = path, .version = FLAMED_VERSION };
+	int status = load_config(path, &o.config);
+
+	return status ? status : daemon_run(&o);
+}
+
 static int global_options(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -200,7 +275,7 @@ static int global_options(int argc, char **argv)
 	if (optind < argc)
 		return complain("no such command: '%s'", argv[optind]);
 	if (!action)
-		return complain("nothing to do: 'flamed record' profiles this host%s", "");
+		return run_daemon(path);
 	status = load_config(path, &config);
 	if (!status && action == 'p')
 		config_print(stdout, config);
@@ -209,19 +284,23 @@ static int global_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	static char record_name[] = "flamed record", replay_name[] = "flamed replay";
+	static const struct {
+		const char *word;
+		char name[16];	/* as getopt says who complains */
+		int (*run)(int argc, char **argv);
+	} commands[] = {
+		{ "record", "flamed record", record_command }, { "replay", "flamed replay", replay_command },
+		{ "labels", "flamed labels", labels_command }, { "status", "flamed status", status_command },
+	};
 
 	log_init("flamed", LOG_INFO);
 	if (argc > 1 && strcmp(argv[1], "reader") == 0)
 		return reader_main();
-	/* getopt says who complains. */
-	if (argc > 1 && strcmp(argv[1], "record") == 0) {
-		argv[1] = record_name;
-		return record_command(argc - 1, argv + 1);
-	}
-	if (argc > 1 && strcmp(argv[1], "replay") == 0) {
-		argv[1] = replay_name;
-		return replay_command(argc - 1, argv + 1);
+	for (size_t i = 0; i < ARRAY_SIZE(commands) && argc > 1; i++) {
+		if (strcmp(argv[1], commands[i].word) == 0) {
+			argv[1] = (char *)(uintptr_t)commands[i].name;
+			return commands[i].run(argc - 1, argv + 1);
+		}
 	}
 	return global_options(argc, argv);
 }

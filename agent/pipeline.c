@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
 
 #include "agent/pipeline_state.h"
 #include "base/clock.h"
@@ -38,14 +37,16 @@ int pipeline_new(struct pipeline **ret, const struct pipeline_conf *conf)
 	p->conf.queue_max_bytes = conf->queue_max_bytes ? conf->queue_max_bytes : 64u << 20;
 	p->next_request = 1;
 	p->next_batch = 1;
+	p->relabeling = 1;
 	p->unwound = malloc(sizeof(*p->unwound));
 	p->view = calloc(1, sizeof(*p->view));
 	if (!p->unwound || !p->view)
 		return -ENOMEM;
 	if ((err = files_new(&p->files)) || (err = procs_new(&p->procs)) || (err = queue_new(&p->queue)) ||
 	    (err = asks_new(&p->asks, p->conf.parked_max_bytes)) ||
-	    (err = aggregate_new(&p->open, p->conf.aggregate_max_bytes)))
+	    (err = pending_new(&p->pending)) || (err = aggregate_new(&p->open, p->conf.aggregate_max_bytes)))
 		return err;
+	procs_on_end(p->procs, pipeline_process_ends, p);
 	*ret = TAKE(p);
 	return 0;
 }
@@ -55,8 +56,11 @@ struct pipeline *pipeline_free(struct pipeline *p)
 	if (!p)
 		return NULL;
 	for (uint32_t i = 0; i < p->nclosing; i++)
-		window_free(p->closing[i]);
+		window_free(p->closing[i].window);
+	for (uint32_t i = 0; i < p->ntaps; i++)
+		aggregate_free(p->taps[i].stacks);
 	aggregate_free(p->open);
+	pending_free(p->pending);
 	asks_free(p->asks);
 	queue_free(p->queue);
 	procs_free(p->procs);
@@ -65,51 +69,6 @@ struct pipeline *pipeline_free(struct pipeline *p)
 	free(p->view);
 	free(p);
 	return NULL;
-}
-
-static int finish_windows(struct pipeline *p)
-{
-	while (p->nclosing && window_ready(p->closing[0])) {
-		const struct export_batch *batch;
-		int err = window_build(p->closing[0], &batch);
-
-		if (!err)
-			err = p->conf.ops->batch(p->conf.arg, batch);
-		if (err)
-			return err;
-		window_free(p->closing[0]);
-		p->nclosing--;
-		memmove(p->closing, p->closing + 1, p->nclosing * sizeof(*p->closing));
-	}
-	return 0;
-}
-
-static int on_names(struct pipeline *p, const struct event_answer *a)
-{
-	struct msg_names names = { 0 };
-	struct bufr in;
-	int r;
-
-	bufr_init(&in, a->data, a->len);
-	r = msg_names_decode(&in, &names);
-	if (r == -EBADMSG || (!r && (names.id != a->request->id || names.file_id != a->request->file_id))) {
-		msg_names_fini(&names);
-		names = (struct msg_names){ .result = MSG_FILE_UNREADABLE };
-		r = 0;
-	}
-	for (uint32_t i = 0; i < p->nclosing && r == 0; i++)
-		r = window_names(p->closing[i], a->request, &names);
-	msg_names_fini(&names);
-	return r < 0 ? r : finish_windows(p);
-}
-
-static int on_kernel(struct pipeline *p, const struct event_kernel *k)
-{
-	int r = 0;
-
-	for (uint32_t i = 0; i < p->nclosing && r == 0; i++)
-		r = window_kernel(p->closing[i], k);
-	return r < 0 ? r : finish_windows(p);
 }
 
 /* ---- turns and windows ---- */
@@ -122,6 +81,7 @@ static int sweep(struct pipeline *p)
 	p->swept_ns = p->now_ns;
 	files_sweep(p->files, p->now_ns, FILE_KEEP_NS);
 	procs_sweep_exited(p->procs, p->now_ns);
+	pipeline_sweep_labels(p);
 	p->stats.rows_evicted += files_limit_rows(p->files, p->conf.rows_max_bytes);
 	return pipeline_retry_files(p);
 }
@@ -138,35 +98,23 @@ static int on_turn(struct pipeline *p, uint64_t time_ns)
 		return err;
 	if (p->now_ns - p->swept_ns >= SWEEP_INTERVAL_NS && (err = sweep(p)))
 		return err;
+	if ((err = pipeline_announce(p)) || (time_ns != UINT64_MAX && (err = pipeline_end_taps(p, until))) ||
+	    (err = pipeline_finish_windows(p)))
+		return err;
 	return pipeline_rescan_if_due(p);
 }
 
-static int on_window(struct pipeline *p, const struct event_window *ended)
+static int on_window(struct pipeline *p, const struct event *e)
 {
-	uint64_t period_ns = NSEC_PER_SEC / MAX(p->start.hz, 1u);
-	CLEANUP(aggregate_freep) struct aggregate *next = NULL;
-	struct event_window when = *ended;
-	struct window *w;
 	int err;
 
-	if (when.last && ((err = on_turn(p, UINT64_MAX)) || (err = pipeline_settle_overdue(p, UINT64_MAX))))
-		return err;
-	if (p->put_off.duration_ns) {
-		when.wall_start_ns = p->put_off.wall_start_ns;
-		when.duration_ns += p->put_off.duration_ns;
+	if (e->window.last) {
+		p->last_ended_ns = MAX(e->time_ns, (uint64_t)1);
+		if ((err = on_turn(p, UINT64_MAX)) || (err = pipeline_settle_overdue(p, UINT64_MAX)) ||
+		    (err = pipeline_cut_taps(p, e->time_ns)))
+			return err;
 	}
-	if (p->nclosing >= CLOSING_MAX + (when.last ? 1u : 0u)) {
-		p->put_off = when; /* the symbolizer is far behind: this window goes on and nothing is lost */
-		return 0;
-	}
-	p->put_off.duration_ns = 0;
-	if ((err = aggregate_new(&next, p->conf.aggregate_max_bytes)) ||
-	    (err = window_new(&w, &p->open, &when, period_ns, p->next_batch++)))
-		return err;
-	p->open = TAKE(next);
-	p->closing[p->nclosing++] = w;
-	err = window_ask(w, p->conf.ops, p->conf.arg, &p->next_request);
-	return err ? err : finish_windows(p);
+	return pipeline_end_window(p, &e->window, e->time_ns);
 }
 
 static int on_record(struct pipeline *p, const struct event_sample *s)
@@ -243,14 +191,21 @@ static int handle(struct pipeline *p, const struct event *e)
 	case EVENT_ROWS:
 		return pipeline_take_rows(p, &e->answer);
 	case EVENT_NAMES:
-		return on_names(p, &e->answer);
+		return pipeline_take_names(p, &e->answer);
 	case EVENT_KERNEL:
-		return on_kernel(p, &e->kernel);
+		return pipeline_take_kernel(p, &e->kernel);
 	case EVENT_COUNTERS:
 		on_counters(p, &e->counters);
 		return 0;
 	case EVENT_WINDOW:
-		return on_window(p, &e->window);
+		return on_window(p, e);
+	case EVENT_LABELS:
+		return pipeline_take_labels(p, &e->labels);
+	case EVENT_RELABEL:
+		return pipeline_relabel(p);
+	case EVENT_TAP:
+		pipeline_begin_tap(p, &e->tap, e->time_ns);
+		return 0;
 	case EVENT_TYPE_COUNT:
 		break;
 	}
@@ -273,12 +228,16 @@ int pipeline_event(struct pipeline *p, const struct event *e)
 	if (!err && may_ask_rows(e->type))
 		err = pipeline_ask_rows(p);
 	p->inside = false;
-	return err;
+	return err ? err : p->filter_err;
 }
 
 bool pipeline_idle(const struct pipeline *p)
 {
-	return asks_nparked(p->asks) == 0 && !p->nclosing;
+	for (uint32_t i = 0; i < p->nclosing; i++) {
+		if (!window_named(p->closing[i].window))
+			return false;
+	}
+	return asks_nparked(p->asks) == 0;
 }
 
 const struct pipeline_stats *pipeline_stats(const struct pipeline *p)
@@ -288,6 +247,13 @@ const struct pipeline_stats *pipeline_stats(const struct pipeline *p)
 
 size_t pipeline_bytes(const struct pipeline *p)
 {
-	return files_bytes(p->files) + procs_bytes(p->procs) + queue_bytes(p->queue) + asks_bytes(p->asks) +
-	       aggregate_bytes(p->open) + sizeof(*p->unwound) + sizeof(*p->view) + sizeof(*p);
+	size_t bytes = files_bytes(p->files) + files_rows_bytes(p->files) + procs_bytes(p->procs) +
+		       queue_bytes(p->queue) + asks_bytes(p->asks) + pending_bytes(p->pending) +
+		       aggregate_bytes(p->open) + sizeof(*p->unwound) + sizeof(*p->view) + sizeof(*p);
+
+	for (uint32_t i = 0; i < p->ntaps; i++)
+		bytes += aggregate_bytes(p->taps[i].stacks);
+	for (uint32_t i = 0; i < p->nclosing; i++)
+		bytes += window_bytes(p->closing[i].window);
+	return bytes;
 }

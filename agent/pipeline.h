@@ -15,6 +15,14 @@
 #include "agent/unwind.h"
 #include "exporter/msg.h"
 
+struct pipeline_subject {
+	uint64_t id, cgroup_id;
+	uint32_t pid;
+	bool kernel_thread;
+	const char *executable;	/* "" unknown */
+	const char *comm;	/* of the sample; NUL-terminated */
+};
+
 /* Questions. Their answers are events of their own, never handed in before the question returns. */
 struct pipeline_ops {
 	int (*open)(void *arg, const struct reader_open *r);		/* -> EVENT_OPENED */
@@ -23,7 +31,11 @@ struct pipeline_ops {
 	int (*kernel)(void *arg, const uint64_t *addresses, uint32_t n);	/* -> EVENT_KERNEL */
 	/* Side-band records were lost -> EVENT_PROCESS..., and one of pid 0 when that was all. */
 	int (*rescan)(void *arg);
-	int (*batch)(void *arg, const struct export_batch *b);	/* a window is named and ready */
+	int (*batch)(void *arg, const struct export_batch *b);	/* a window or tap is named and ready */
+	/* A subject is sampled for the first time, or since EVENT_RELABEL -> EVENT_LABELS. */
+	int (*announce)(void *arg, const struct pipeline_subject *s);
+	/* From now on BPF is to keep one sample in N of this process; 1: all, 0: none. No answer. */
+	int (*filter)(void *arg, uint32_t pid, uint32_t keep_one_in);
 };
 
 /* Why a sample that BPF delivered is in no window. */
@@ -52,6 +64,10 @@ struct pipeline_stats {
 	uint64_t parked;	/* samples that waited for rows */
 	uint64_t files_refused;	/* times that a file was not opened: too many were */
 	uint64_t rows_evicted;	/* files whose rows were dropped for memory */
+	uint64_t windows;	/* handed on */
+	uint64_t labels_late;	/* subjects whose window did not wait any longer for their labels */
+	uint64_t taps, taps_refused;	/* begun; EVENT_TAP when EXPORT_TAPS_MAX were open, or that made no sense */
+	uint64_t taps_full;	/* samples that are not in a tap because it was full */
 	uint64_t counters[ABI_CNT_COUNT];	/* of BPF, as last reported */
 };
 
@@ -73,8 +89,9 @@ DEFINE_CLEANUP(struct pipeline *, pipeline_free);
 /* Takes event.opened.fd. Errors are ours (-ENOMEM), never the event's. */
 MUST_USE int pipeline_event(struct pipeline *p, const struct event *e);
 
-bool pipeline_idle(const struct pipeline *p);	/* no sample waits for rows, no window for names */
+/* No sample waits for rows, no window or tap for names. Windows may still wait for labels. */
+bool pipeline_idle(const struct pipeline *p);
 const struct pipeline_stats *pipeline_stats(const struct pipeline *p);
-size_t pipeline_bytes(const struct pipeline *p); /* without windows that are being named */
+size_t pipeline_bytes(const struct pipeline *p); /* of all it keeps */
 
 #endif

@@ -8,15 +8,18 @@ void pipeline_count_drop(struct pipeline *p, enum pipeline_drop why)
 	p->stats.dropped[why]++;
 }
 
-static int aggregate_unwound(struct pipeline *p, struct subject *subject, const struct sample_view *v)
+static int aggregate_unwound(struct pipeline *p, struct subject *subject, const struct sample_view *v,
+			     uint64_t time_ns)
 {
 	struct aggregate_sample s = {
 		.subject = subject, .tid = v->tid, .comm = v->comm, .period_ns = v->period_ns,
 		.kernel = v->kernel, .nkernel = v->nkernel, .user = p->unwound->frames,
 		.nuser = p->unwound->nframes, .outcome = p->unwound->outcome,
 	};
-	int err = aggregate_add(p->open, &s);
+	int err;
 
+	pipeline_feed_taps(p, &s, time_ns);
+	err = aggregate_add(p->open, &s);
 	if (err == -ENOSPC) {
 		pipeline_count_drop(p, PIPELINE_DROP_AGGREGATE_FULL);
 		return 0;
@@ -46,7 +49,7 @@ static int try_sample(struct pipeline *p, const struct sample *s, const struct m
 
 	sample_view(s, v);
 	if (unwind_run(&v->user, maps, settle, p->unwound) != UNWIND_WANT)
-		return aggregate_unwound(p, subject, v);
+		return aggregate_unwound(p, subject, v, s->time_ns);
 	err = asks_want(p->asks, &p->unwound->want);
 	if (!err && p->unwound->want.file->state == FILE_NEW)
 		err = pipeline_open_wanted(p, maps, subject->pid, p->unwound->want.file);
@@ -101,6 +104,12 @@ int pipeline_unwind_sample(void *arg, struct sample *sample)
 		procs_set_kernel_thread(proc);
 	if (!proc->subject->cgroup_id)
 		proc->subject->cgroup_id = head->cgroup_id;
+	pipeline_note_subject(p, proc->subject, head->comm);
+	/* It was on its way when it was said, or BPF has no room for the process. */
+	if (!proc->subject->keep_one_in) {
+		pipeline_count_drop(p, PIPELINE_DROP_FILTERED);
+		return pipeline_filter(p, proc);
+	}
 	r = try_sample(p, s, proc->maps, proc->subject, false, true);
 	if (r == 1)
 		r = park(p, &s, proc->maps, proc->subject);

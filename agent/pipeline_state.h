@@ -1,16 +1,18 @@
 /*
  * pipeline_state - what the parts of the pipeline share, and what they do for each other.
  *
- * pipeline.c dispatches events, turns and windows; pipeline_world.c keeps processes, mappings and
- * files; pipeline_samples.c unwinds samples and asks for the rows that they miss.
+ * pipeline.c dispatches events and turns; pipeline_world.c keeps processes, mappings and files;
+ * pipeline_samples.c unwinds samples and asks for the rows that they miss; pipeline_labels.c announces
+ * subjects and takes the answers; pipeline_windows.c names and hands on windows and taps.
  *
- * For these three files only.
+ * For these five files only.
  */
 #ifndef AGENT_PIPELINE_STATE_H
 #define AGENT_PIPELINE_STATE_H
 
 #include "agent/aggregate.h"
 #include "agent/asks.h"
+#include "agent/pending.h"
 #include "agent/pipeline.h"
 #include "agent/procs.h"
 #include "agent/queue.h"
@@ -25,6 +27,21 @@
 enum { GUESSES_MAX = 48 };
 enum { CLOSING_MAX = 4 };
 
+/* A second aggregate: samples with start_ns <= time < start_ns + duration_ns. */
+struct tap {
+	uint64_t id, start_ns, duration_ns, wall_start_ns;
+	size_t budget;			/* of its stacks, in bytes */
+	struct aggregate *stacks;
+};
+
+/* A window or tap that is being named. */
+struct closing {
+	struct window *window;
+	uint64_t ended_ns;
+	uint64_t tap;			/* its id; 0: a window */
+	size_t budget;			/* of a tap */
+};
+
 struct pipeline {
 	struct pipeline_conf conf;
 	struct event_start start;
@@ -33,8 +50,13 @@ struct pipeline {
 	struct queue *queue;
 	struct asks *asks;
 	struct aggregate *open;
-	struct window *closing[CLOSING_MAX + 1];	/* being named, oldest first; one more for the last */
+	struct tap taps[EXPORT_TAPS_MAX];
+	uint32_t ntaps;
+	/* Oldest first; one more for the last window. Taps count until they are handed on. */
+	struct closing closing[CLOSING_MAX + 1 + EXPORT_TAPS_MAX];
 	uint32_t nclosing;
+	struct pending *pending;
+	uint32_t relabeling;			/* number of the present one, from 1 */
 	struct event_window put_off;		/* what the next window is to begin with; duration 0: nothing */
 	struct unwind_result *unwound;		/* scratch: large */
 	struct sample_view *view;
@@ -43,11 +65,13 @@ struct pipeline {
 	uint64_t next_request, next_batch;
 	uint64_t now_ns;			/* of the last turn */
 	uint64_t swept_ns;
+	uint64_t last_ended_ns;			/* when the last window ended; 0: it has not */
 	uint64_t scan_started_ns;		/* of a scan that replaces what lost records made doubtful */
 	uint32_t nfailed_due;			/* files that are to be asked for again now */
 	bool rescanning;
 	bool doubtful;				/* records were lost since that scan began */
 	bool inside;				/* an event is being handled */
+	int filter_err;				/* of pipeline_process_ends(), which has nobody to return it to */
 	struct pipeline_stats stats;
 };
 
@@ -73,5 +97,29 @@ MUST_USE int pipeline_retry(struct pipeline *p, struct parked *list, bool settle
 MUST_USE int pipeline_settle_overdue(struct pipeline *p, uint64_t before_ns);
 MUST_USE int pipeline_ask_rows(struct pipeline *p);
 MUST_USE int pipeline_take_rows(struct pipeline *p, const struct event_answer *a);
+
+/* ---- pipeline_labels.c ---- */
+
+/* A sample of this subject is there: it is to be announced, unless it was. comm: ABI_COMM_LEN bytes. */
+void pipeline_note_subject(struct pipeline *p, struct subject *s, const char *comm);
+MUST_USE int pipeline_announce(struct pipeline *p);	/* those that were noted */
+void pipeline_sweep_labels(struct pipeline *p);
+MUST_USE int pipeline_take_labels(struct pipeline *p, const struct event_labels *l);
+MUST_USE int pipeline_relabel(struct pipeline *p);
+/* BPF is to agree with what we know of it. */
+MUST_USE int pipeline_filter(struct pipeline *p, struct proc *proc);
+void pipeline_process_ends(void *arg, struct proc *proc);	/* for procs_on_end() */
+
+/* ---- pipeline_windows.c ---- */
+
+MUST_USE int pipeline_finish_windows(struct pipeline *p);	/* hands on what is named and labelled */
+MUST_USE int pipeline_take_names(struct pipeline *p, const struct event_answer *a);
+MUST_USE int pipeline_take_kernel(struct pipeline *p, const struct event_kernel *k);
+MUST_USE int pipeline_end_window(struct pipeline *p, const struct event_window *ended, uint64_t time_ns);
+void pipeline_begin_tap(struct pipeline *p, const struct event_tap *tap, uint64_t time_ns);
+void pipeline_feed_taps(struct pipeline *p, const struct aggregate_sample *s, uint64_t time_ns);
+/* Closes those that are over; all samples up to until_ns are unwound, parked, or miss a part. */
+MUST_USE int pipeline_end_taps(struct pipeline *p, uint64_t until_ns);
+MUST_USE int pipeline_cut_taps(struct pipeline *p, uint64_t now_ns);
 
 #endif

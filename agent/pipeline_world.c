@@ -261,6 +261,15 @@ int pipeline_take_opened(struct pipeline *p, const struct event *e)
 
 /* ---- side-band ---- */
 
+static int on_thread_exit(struct pipeline *p, const struct event *e)
+{
+	struct proc *proc;
+
+	procs_thread_exit(p->procs, e->exit.pid, e->exit.tid == e->exit.pid, e->time_ns);
+	proc = procs_find(p->procs, e->exit.pid);
+	return proc && proc->exited_ns ? pipeline_filter(p, proc) : 0;
+}
+
 int pipeline_apply_sideband(void *arg, const struct event *e)
 {
 	struct pipeline *p = arg;
@@ -276,8 +285,7 @@ int pipeline_apply_sideband(void *arg, const struct event *e)
 		procs_thread_start(p->procs, e->fork.pid);
 		return 0;
 	case EVENT_EXIT:
-		procs_thread_exit(p->procs, e->exit.pid, e->exit.tid == e->exit.pid, e->time_ns);
-		return 0;
+		return on_thread_exit(p, e);
 	default:
 		return 0;
 	}

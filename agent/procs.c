@@ -15,6 +15,8 @@ struct procs {
 	size_t nbuckets;	/* a power of two */
 	size_t count;
 	uint64_t next_subject;
+	void (*on_end)(void *arg, struct proc *p);
+	void *on_end_arg;
 };
 
 static struct subject *subject_new(struct procs *ps, uint32_t pid, const char *executable)
@@ -30,6 +32,7 @@ static struct subject *subject_new(struct procs *ps, uint32_t pid, const char *e
 	}
 	s->refs = 1;
 	s->pid = pid;
+	s->keep_one_in = 1;
 	s->id = ++ps->next_subject;
 	return s;
 }
@@ -48,7 +51,23 @@ void subject_unref(struct subject *s)
 	if (--s->refs)
 		return;
 	free(s->executable);
+	free(s->labels);
 	free(s);
+}
+
+int subject_set_labels(struct subject *s, uint32_t nlabels, const char *text, size_t len)
+{
+	char *copy = malloc(len + 1);
+
+	if (!copy)
+		return -ENOMEM;
+	if (len)
+		memcpy(copy, text, len);
+	free(s->labels);
+	s->labels = copy;
+	s->labels_len = len;
+	s->nlabels = nlabels;
+	return 0;
 }
 
 struct proc *proc_ref(struct proc *p)
@@ -152,6 +171,7 @@ static int add(struct procs *ps, uint32_t pid, uint32_t ppid, const char *execut
 	p->pid = pid;
 	p->ppid = ppid;
 	p->since_ns = now_ns;
+	p->filter = 1;
 	p->subject = subject_new(ps, pid, executable);
 	if (!p->subject)
 		return -ENOMEM;
@@ -208,12 +228,36 @@ int procs_fork(struct procs *ps, uint32_t pid, uint32_t ppid, uint64_t now_ns)
 	return 0;
 }
 
+void procs_on_end(struct procs *ps, void (*fn)(void *arg, struct proc *p), void *arg)
+{
+	ps->on_end = fn;
+	ps->on_end_arg = arg;
+}
+
+static void end(struct procs *ps, struct proc *p)
+{
+	if (ps->on_end)
+		ps->on_end(ps->on_end_arg, p);
+}
+
+static void forget(struct procs *ps, struct proc **at)
+{
+	struct proc *p = *at;
+
+	end(ps, p);
+	*at = p->next;
+	p->next = NULL;
+	ps->count--;
+	proc_unref(p);
+}
+
 int procs_exec_unseen(struct procs *ps, struct proc *p)
 {
 	struct subject *s = subject_new(ps, p->pid, "");
 
 	if (!s)
 		return -ENOMEM;
+	end(ps, p);
 	subject_unref(p->subject);
 	p->subject = s;
 	return 0;
@@ -243,14 +287,8 @@ void procs_exit(struct procs *ps, uint32_t pid)
 
 	while (*at && (*at)->pid != pid)
 		at = &(*at)->next;
-	if (*at) {
-		struct proc *p = *at;
-
-		*at = p->next;
-		p->next = NULL;
-		ps->count--;
-		proc_unref(p);
-	}
+	if (*at)
+		forget(ps, at);
 }
 
 void procs_thread_start(struct procs *ps, uint32_t pid)
@@ -283,16 +321,10 @@ static void sweep(struct procs *ps, bool (*gone)(const struct proc *p, uint64_t 
 {
 	for (size_t i = 0; i < ps->nbuckets; i++) {
 		for (struct proc **at = &ps->buckets[i]; *at;) {
-			struct proc *p = *at;
-
-			if (!gone(p, ns)) {
-				at = &p->next;
-				continue;
-			}
-			*at = p->next;
-			p->next = NULL;
-			ps->count--;
-			proc_unref(p);
+			if (gone(*at, ns))
+				forget(ps, at);
+			else
+				at = &(*at)->next;
 		}
 	}
 }
@@ -372,7 +404,7 @@ size_t procs_bytes(const struct procs *ps)
 	for (size_t i = 0; i < ps->nbuckets; i++) {
 		for (const struct proc *p = ps->buckets[i]; p; p = p->next)
 			bytes += sizeof(*p) + sizeof(*p->subject) + strlen(p->subject->executable) + 1 +
-				 maps_bytes(p->maps);
+				 p->subject->labels_len + maps_bytes(p->maps);
 	}
 	return bytes;
 }

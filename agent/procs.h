@@ -20,10 +20,18 @@ struct subject {
 	char *executable;	/* path as mapped, "" unknown */
 	uint64_t batch_id;	/* window.c's: the last batch that it is in, and its place there */
 	uint32_t batch_index;
+	uint32_t announced;	/* pipeline's: the number of the relabeling it was announced in; 0 never */
+	uint32_t labelled;	/* the number of the one that its labels are of; 0 none yet */
+	uint32_t keep_one_in;	/* 1 all */
+	uint32_t nlabels;
+	char *labels;		/* nlabels times name NUL value NUL */
+	size_t labels_len;
 };
 
 struct subject *subject_ref(struct subject *s);
 void subject_unref(struct subject *s);
+/* In place of those it had; `text` as struct subject has it, copied. */
+MUST_USE int subject_set_labels(struct subject *s, uint32_t nlabels, const char *text, size_t len);
 
 struct proc {
 	uint32_t refs;
@@ -37,6 +45,7 @@ struct proc {
 	uint64_t exited_ns;	/* when its last thread exited, or its leader; 0 alive */
 	uint32_t nthreads;	/* when threads_known */
 	bool threads_known;	/* we saw it begin */
+	uint32_t filter;	/* pipeline's: keep one sample in so many, as BPF was told */
 	struct maps *maps;
 	struct subject *subject;
 	struct proc *next;
@@ -71,6 +80,8 @@ void procs_sweep_exited(struct procs *ps, uint64_t now_ns);
 MUST_USE int procs_exec_unseen(struct procs *ps, struct proc *p);
 /* Forks and exits were lost, and it lives: how many threads it has is not known any more. */
 void procs_doubt(struct proc *p);
+/* Calls fn for a process that is about to be forgotten, or to get another subject. */
+void procs_on_end(struct procs *ps, void (*fn)(void *arg, struct proc *p), void *arg);
 /* After lost records: forgets whom no scan has met since, and who is no newer than that. */
 void procs_sweep_unscanned(struct procs *ps, uint64_t since_ns);
 MUST_USE int procs_set_executable(struct proc *p, const char *path);

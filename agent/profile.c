@@ -37,10 +37,12 @@ static int on_done(void *arg, const struct export_done *done)
 	return 0;
 }
 
+static const struct expclient_ops ops = { .done = on_done };
+
 int profile_start(struct profile *p, struct loop *loop, const struct engine_programs *programs)
 {
 	struct ipc_program exporter = { .name = "flamed-exporter", .exe_fd = programs->exporter };
-	int err = expclient_new(&p->exporter, loop, &exporter, p->fd, on_done, p);
+	int err = expclient_new(&p->exporter, loop, &exporter, p->fd, &ops, p);
 
 	p->loop = loop;
 	if (err)

@@ -221,6 +221,15 @@ int queue_run(struct queue *q, uint64_t until_ns, const struct queue_ops *ops, v
 	return err;
 }
 
+uint64_t queue_oldest_ns(const struct queue *q)
+{
+	uint64_t oldest = UINT64_MAX;
+
+	for (size_t i = 0; i < q->nsamples; i++)
+		oldest = MIN(oldest, q->samples[i]->time_ns);
+	return oldest;
+}
+
 size_t queue_bytes(const struct queue *q)
 {
 	return q->bytes;

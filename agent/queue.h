@@ -47,6 +47,7 @@ struct queue_ops {
 };
 /* Hands out what has time <= until_ns (UINT64_MAX: all, complete or not). Stops at an error. */
 MUST_USE int queue_run(struct queue *q, uint64_t until_ns, const struct queue_ops *ops, void *arg);
+uint64_t queue_oldest_ns(const struct queue *q); /* time of the oldest sample; UINT64_MAX: none waits */
 size_t queue_bytes(const struct queue *q);
 
 #endif

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 
 #include "agent/reader_box.h"
+#include "agent/reader_cgroup.h"
 #include "agent/reader_open.h"
 #include "agent/reader_scan.h"
 #include "agent/rights.h"
@@ -88,6 +89,46 @@ int reader_open_decode(struct bufr *in, struct reader_open *ret)
 	return 0;
 }
 
+void reader_cgroups_encode(struct bufw *w, const struct reader_cgroups *c)
+{
+	bufw_u32(w, c->pid);
+	bufw_u64(w, c->cgroup_id);
+}
+
+int reader_cgroups_decode(struct bufr *in, struct reader_cgroups *ret)
+{
+	struct reader_cgroups c;
+	int err;
+
+	c.pid = bufr_u32(in);
+	c.cgroup_id = bufr_u64(in);
+	err = bufr_end(in);
+	if (err)
+		return err;
+	*ret = c;
+	return 0;
+}
+
+void reader_text_encode(struct bufw *w, const struct reader_text *t)
+{
+	bufw_u8(w, t->is_of_cgroup);
+	bufw_blob(w, t->text, t->len);
+}
+
+int reader_text_decode(struct bufr *in, struct reader_text *ret)
+{
+	struct reader_text t;
+	int err;
+
+	t.is_of_cgroup = take_bool(in);
+	t.text = bufr_blob(in, READER_TEXT_MAX, &t.len);
+	err = bufr_end(in);
+	if (err)
+		return err;
+	*ret = t;
+	return 0;
+}
+
 void reader_opened_encode(struct bufw *w, const struct reader_opened *r)
 {
 	bufw_u64(w, r->file_id);
@@ -124,6 +165,7 @@ int reader_opened_decode(struct bufr *in, struct reader_opened *ret)
 
 struct reader {
 	struct reader_open_proof proof;
+	struct reader_cgroup *cgroup;
 	struct ipc_in in;
 	struct bufw out;
 };
@@ -185,13 +227,60 @@ static int serve_open(struct reader *r, struct bufr *in)
 	return reply(r, READER_OPENED, fd);
 }
 
+static int serve_cgroups(struct reader *r, struct bufr *in)
+{
+	struct reader_cgroups asked;
+	struct reader_text text;
+	int err = reader_cgroups_decode(in, &asked);
+
+	if (err)
+		return err;
+	reader_cgroup_read(r->cgroup, &asked, &text);
+	bufw_reset(&r->out);
+	reader_text_encode(&r->out, &text);
+	return reply(r, READER_TEXT, -1);
+}
+
+static int serve_config(struct reader *r, struct bufr *in)
+{
+	CLEANUP_FREE char *path = bufr_strdup(in, EVENT_PATH_MAX);
+	struct reader_opened opened = {};
+	CLEANUP_FD int fd = -1;
+	int err = bufr_end(in);
+
+	if (err)
+		return err;
+	opened.error = -reader_open_config(path, &opened.identity, &fd);
+	bufw_reset(&r->out);
+	reader_opened_encode(&r->out, &opened);
+	return reply(r, READER_OPENED, fd);
+}
+
+static int serve_one(struct reader *r, const struct ipc_msg *msg)
+{
+	struct bufr in;
+
+	bufr_init(&in, msg->data, msg->len);
+	switch (msg->type) {
+	case READER_SCAN:
+		return serve_scan(r, &in);
+	case READER_OPEN:
+		return serve_open(r, &in);
+	case READER_CGROUPS:
+		return serve_cgroups(r, &in);
+	case READER_CONFIG:
+		return serve_config(r, &in);
+	default:
+		return -EBADMSG;
+	}
+}
+
 static int serve(struct reader *r)
 {
 	for (;;) {
 		struct pollfd p = { .fd = IPC_FD, .events = POLLIN };
 		CLEANUP_FD int unasked = -1;
 		struct ipc_msg msg;
-		struct bufr in;
 		int err = ipc_recv(IPC_FD, &r->in, &msg);
 
 		if (err == -EAGAIN) {
@@ -201,13 +290,7 @@ static int serve(struct reader *r)
 		if (err <= 0)
 			return err;
 		unasked = msg.fd;
-		bufr_init(&in, msg.data, msg.len);
-		if (msg.type == READER_SCAN)
-			err = serve_scan(r, &in);
-		else if (msg.type == READER_OPEN)
-			err = serve_open(r, &in);
-		else
-			err = -EBADMSG;
+		err = serve_one(r, &msg);
 		if (err)
 			return err;
 	}
@@ -226,6 +309,9 @@ static int start(struct reader *r)
 	if (err)
 		log_warning("files that are gone cannot be found again by path: perf_event_open: %s",
 			    strerror(-err));
+	err = reader_cgroup_new(&r->cgroup, "/proc/self/mountinfo");
+	if (err)
+		return err;
 	err = rights_drop(CAP_PERFMON);
 	return err ? err : reader_box_enter();
 }
@@ -243,6 +329,7 @@ int reader_main(void)
 	if (err && err != -EPIPE)
 		log_error("reader ends error='%s'", strerror(-err));
 	reader_open_fini(&r.proof);
+	reader_cgroup_free(r.cgroup);
 	ipc_in_fini(&r.in);
 	bufw_fini(&r.out);
 	return err && err != -EPIPE ? EXIT_FAILURE : EXIT_SUCCESS;

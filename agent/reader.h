@@ -22,10 +22,19 @@ enum reader_type {
 	READER_SCANNED = 3,
 	READER_OPEN = 4,	/* -> OPENED, with the descriptor when it succeeded */
 	READER_OPENED = 5,
+	READER_CGROUPS = 6,	/* struct reader_cgroups -> TEXT */
+	READER_TEXT = 7,	/* struct reader_text */
+	/*
+	 * A path from the root -> OPENED (file_id 0): a file that the settings name, for reading.
+	 * EINVAL for what is no regular file or no such path, EFBIG over READER_CONFIG_MAX bytes.
+	 */
+	READER_CONFIG = 8,
 };
 
 enum {
 	READER_PIDS_MAX = 8,
+	READER_TEXT_MAX = 4096,
+	READER_CONFIG_MAX = 1024 * 1024,
 	READER_COPY_MAX = 64 * 1024 * 1024,	/* bytes of a file that is copied; larger: EFBIG */
 };
 
@@ -56,6 +65,23 @@ struct reader_open {
 	const char *path;
 };
 
+/*
+ * The lines of /proc/PID/cgroup. When the process is gone, or so nearly that it is in no control group
+ * any more, the one line `0::PATH` of the control group with this id, when that still exists (a handle
+ * of type FILEID_KERNFS, Linux 5.5, on the mount of its hierarchy; else none).
+ */
+struct reader_cgroups {
+	uint32_t pid;
+	uint64_t cgroup_id;	/* as in struct abi_record; 0 unknown */
+};
+
+struct reader_text {
+	/* All that are sampled in this control group have this text: there is no hierarchy but v2. */
+	bool is_of_cgroup;
+	size_t len;		/* at most READER_TEXT_MAX; 0: there is nothing to read */
+	const char *text;	/* whole lines as the kernel wrote them, the last ones when not all fit */
+};
+
 struct reader_opened {
 	uint64_t file_id;
 	int error;		/* 0, or the errno that says best why not */
@@ -66,6 +92,10 @@ void reader_scan_encode(struct bufw *w, const struct reader_scan *s);
 MUST_USE int reader_scan_decode(struct bufr *in, struct reader_scan *ret);
 void reader_open_encode(struct bufw *w, const struct reader_open *r);
 MUST_USE int reader_open_decode(struct bufr *in, struct reader_open *ret); /* ret->path is heap: free it */
+void reader_cgroups_encode(struct bufw *w, const struct reader_cgroups *c);
+MUST_USE int reader_cgroups_decode(struct bufr *in, struct reader_cgroups *ret);
+void reader_text_encode(struct bufw *w, const struct reader_text *t);
+MUST_USE int reader_text_decode(struct bufr *in, struct reader_text *ret); /* text is borrowed */
 void reader_opened_encode(struct bufw *w, const struct reader_opened *r);
 MUST_USE int reader_opened_decode(struct bufr *in, struct reader_opened *ret);
 /* EVENT_PROCESS as bytes; shared with the event log. Decoded strings and maps live in `ret_mem`: free it. */

@@ -60,6 +60,8 @@ int reader_box_enter(void)
 	if (!err)
 		err = allow_without(f, SCMP_SYS(open), 1, writing);
 	if (!err)
+		err = allow_without(f, SCMP_SYS(open_by_handle_at), 2, writing);
+	if (!err)
 		err = allow_without(f, SCMP_SYS(mmap), 2, PROT_EXEC);
 	if (!err)
 		err = allow_without(f, SCMP_SYS(mprotect), 2, PROT_EXEC);

@@ -358,23 +358,16 @@ static int replace_by_copy(int *fd, off_t size)
 	return 0;
 }
 
-int reader_open_file(struct reader_open_proof *p, const struct reader_open *r,
-		     struct file_identity *ret_identity, int *ret_fd)
+static int prepare(int *fd, struct file_identity *ret_identity)
 {
-	CLEANUP_FD int fd = -1;
 	struct statfs fs;
 	struct stat st;
 	int err;
 
-	if (r->path[0] != '/' || r->path[1] == '/')
-		return -EINVAL;
-	err = find(p, r, &fd);
-	if (err)
-		return err;
-	if (fstat(fd, &st) || fstatfs(fd, &fs))
+	if (fstat(*fd, &st) || fstatfs(*fd, &fs))
 		return -errno;
 	if ((uint32_t)fs.f_type == FUSE_SUPER_MAGIC) {
-		err = replace_by_copy(&fd, st.st_size);
+		err = replace_by_copy(fd, st.st_size);
 		if (err)
 			return err;
 	}
@@ -384,6 +377,48 @@ int reader_open_file(struct reader_open_proof *p, const struct reader_open *r,
 		.ctime_ns = (uint64_t)st.st_ctim.tv_sec * 1000000000u + (uint64_t)st.st_ctim.tv_nsec,
 		.size = (uint64_t)st.st_size,
 	};
+	return 0;
+}
+
+int reader_open_file(struct reader_open_proof *p, const struct reader_open *r,
+		     struct file_identity *ret_identity, int *ret_fd)
+{
+	CLEANUP_FD int fd = -1;
+	int err;
+
+	if (r->path[0] != '/' || r->path[1] == '/')
+		return -EINVAL;
+	err = find(p, r, &fd);
+	if (!err)
+		err = prepare(&fd, ret_identity);
+	if (err)
+		return err;
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+int reader_open_config(const char *path, struct file_identity *ret_identity, int *ret_fd)
+{
+	CLEANUP_FD int path_fd = -1;
+	CLEANUP_FD int fd = -1;
+	struct stat st;
+	int err;
+
+	if (path[0] != '/')
+		return -EINVAL;
+	path_fd = open(path, O_PATH | O_CLOEXEC);
+	if (path_fd < 0)
+		return -errno;
+	err = open_regular(path_fd, &fd);
+	if (err)
+		return err;
+	if (fstat(fd, &st))
+		return -errno;
+	if (st.st_size > READER_CONFIG_MAX)
+		return -EFBIG;
+	err = prepare(&fd, ret_identity);
+	if (err)
+		return err;
 	*ret_fd = TAKE_FD(fd);
 	return 0;
 }

@@ -26,5 +26,7 @@ void reader_open_fini(struct reader_open_proof *p);
  */
 MUST_USE int reader_open_file(struct reader_open_proof *p, const struct reader_open *r,
 			      struct file_identity *ret_identity, int *ret_fd);
+/* What root named, by path in the reader's own root: READER_CONFIG. */
+MUST_USE int reader_open_config(const char *path, struct file_identity *ret_identity, int *ret_fd);
 
 #endif

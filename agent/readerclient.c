@@ -16,13 +16,18 @@ enum {
 };
 #define DEADLINE_NS (2 * NSEC_PER_SEC)
 
-enum ask_kind { ASK_OPEN, ASK_SCAN };
+enum ask_kind { ASK_OPEN, ASK_SCAN, ASK_CGROUPS, ASK_CONFIG };
 
 struct ask {
 	enum ask_kind kind;
 	uint32_t nends, nlate;
-	uint64_t file_id;	/* ASK_OPEN */
-	uint32_t last_pid;	/* ASK_SCAN: told so far */
+	union {
+		uint64_t file_id;	/* ASK_OPEN */
+		uint32_t last_pid;	/* ASK_SCAN: told so far */
+		readerclient_text_fn *text;	/* ASK_CGROUPS */
+		readerclient_file_fn *file;	/* ASK_CONFIG */
+	};
+	void *arg;	/* of text and file */
 };
 
 struct readerclient {
@@ -92,6 +97,45 @@ static int answer_scan(struct readerclient *c, struct ask *a, const struct ipc_m
 	return err ? err : CHILD_MORE;
 }
 
+static int answer_cgroups(struct ask *a, const struct ipc_msg *msg)
+{
+	char text[READER_TEXT_MAX + 1];
+	struct reader_text t;
+	struct bufr in;
+	int err;
+
+	bufr_init(&in, msg->data, msg->len);
+	err = msg->type == READER_TEXT ? reader_text_decode(&in, &t) : -EBADMSG;
+	if (err)
+		return err;
+	memcpy(text, t.text, t.len);
+	text[t.len] = 0;
+	err = a->text(a->arg, text, t.is_of_cgroup);
+	if (err)
+		return err;
+	free(a);
+	return CHILD_ANSWERED;
+}
+
+static int answer_config(struct ask *a, struct ipc_msg *msg)
+{
+	struct reader_opened r;
+	struct bufr in;
+	int err;
+
+	bufr_init(&in, msg->data, msg->len);
+	err = msg->type == READER_OPENED ? reader_opened_decode(&in, &r) : -EBADMSG;
+	if (err)
+		return err;
+	if (r.file_id || (r.error == 0) != (msg->fd >= 0))
+		return -EBADMSG;
+	err = a->file(a->arg, r.error, TAKE_FD(msg->fd));
+	if (err)
+		return err;
+	free(a);
+	return CHILD_ANSWERED;
+}
+
 static int on_answer(void *arg, void *tag, struct ipc_msg *msg)
 {
 	struct readerclient *c = arg;
@@ -99,7 +143,17 @@ static int on_answer(void *arg, void *tag, struct ipc_msg *msg)
 
 	if (c->err)
 		return c->err;
-	return a->kind == ASK_OPEN ? answer_open(c, a, msg) : answer_scan(c, a, msg);
+	switch (a->kind) {
+	case ASK_OPEN:
+		return answer_open(c, a, msg);
+	case ASK_SCAN:
+		return answer_scan(c, a, msg);
+	case ASK_CGROUPS:
+		return answer_cgroups(a, msg);
+	case ASK_CONFIG:
+		return answer_config(a, msg);
+	}
+	return -EBADMSG;
 }
 
 /* ---- trouble --------------------------------------------------------------------------------- */
@@ -133,12 +187,23 @@ static void scan_trouble(struct readerclient *c, struct ask *a, bool late)
 	free(a);
 }
 
+static int answer_failed(struct readerclient *c, const struct ask *a)
+{
+	switch (a->kind) {
+	case ASK_CGROUPS:
+		return a->text(a->arg, "", false);
+	case ASK_CONFIG:
+		return a->file(a->arg, a->nlate ? ETIMEDOUT : EIO, -1);
+	default:
+		return tell_opened(c, &(struct event_opened){ .file_id = a->file_id, .fd = -1 });
+	}
+}
+
 /* Whether to ask the same again. */
 static bool on_trouble(void *arg, void *tag, enum child_trouble why)
 {
 	struct readerclient *c = arg;
 	struct ask *a = tag;
-	struct event_opened failed = { .fd = -1 };
 	int err;
 
 	if (why == CHILD_LATE)
@@ -151,9 +216,8 @@ static bool on_trouble(void *arg, void *tag, enum child_trouble why)
 	}
 	if (!a->nlate && a->nends < ENDS_MAX)
 		return true;
-	failed.file_id = a->file_id;
+	err = answer_failed(c, a);
 	free(a);
-	err = tell_opened(c, &failed);
 	if (err)
 		c->err = err;
 	return false;
@@ -247,6 +311,44 @@ int readerclient_open(struct readerclient *c, const struct reader_open *r)
 		return err;
 	TAKE(a);
 	return 0;
+}
+
+static int ask_new(struct readerclient *c, enum reader_type type, const struct bufw *w, const struct ask *what)
+{
+	struct ask *a = malloc(sizeof(*a));
+	int err = bufw_end(w);
+
+	if (!a)
+		return -ENOMEM;
+	*a = *what;
+	if (!err)
+		err = child_ask(c->child, type, w->data, w->len, -1, a);
+	if (err)
+		free(a);
+	return err;
+}
+
+int readerclient_cgroups(struct readerclient *c, const struct reader_cgroups *r, readerclient_text_fn *fn,
+			 void *arg)
+{
+	CLEANUP(bufw_fini) struct bufw w = {};
+
+	if (c->err)
+		return c->err;
+	if (child_pending(c->child) >= PENDING_MAX)
+		return -ENOBUFS;
+	reader_cgroups_encode(&w, r);
+	return ask_new(c, READER_CGROUPS, &w, &(struct ask){ .kind = ASK_CGROUPS, .text = fn, .arg = arg });
+}
+
+int readerclient_config(struct readerclient *c, const char *path, readerclient_file_fn *fn, void *arg)
+{
+	CLEANUP(bufw_fini) struct bufw w = {};
+
+	if (c->err)
+		return c->err;
+	bufw_str(&w, path);
+	return ask_new(c, READER_CONFIG, &w, &(struct ask){ .kind = ASK_CONFIG, .file = fn, .arg = arg });
 }
 
 size_t readerclient_pending(const struct readerclient *c)

@@ -32,6 +32,21 @@ MUST_USE int readerclient_scan(struct readerclient *c); /* start-up: all process
 bool readerclient_scanning(const struct readerclient *c);
 /* -ENOBUFS: thousands wait already; ask again later. */
 MUST_USE int readerclient_open(struct readerclient *c, const struct reader_open *r);
+/*
+ * text is NUL-terminated and borrowed, "" when there is nothing to read; is_of_cgroup as in struct
+ * reader_text.
+ */
+typedef int readerclient_text_fn(void *arg, const char *text, bool is_of_cgroup);
+/* fn is called once, from the loop; not when this fails (-ENOBUFS as above) or the client is freed. */
+MUST_USE int readerclient_cgroups(struct readerclient *c, const struct reader_cgroups *r,
+				  readerclient_text_fn *fn, void *arg);
+/*
+ * error: 0 and a descriptor that is the callee's; or an errno and -1: ETIMEDOUT when the reader hung
+ * on it, EIO when readers ended on it.
+ */
+typedef int readerclient_file_fn(void *arg, int error, int fd);
+/* fn as above. The path begins with '/'. Bounded by the settings, so there is always room. */
+MUST_USE int readerclient_config(struct readerclient *c, const char *path, readerclient_file_fn *fn, void *arg);
 size_t readerclient_pending(const struct readerclient *c);
 uint64_t readerclient_restarts(const struct readerclient *c);
 uint64_t readerclient_timeouts(const struct readerclient *c);

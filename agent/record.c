@@ -7,13 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/pidfd.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 
 #include "agent/command.h"
 #include "agent/engine.h"
 #include "agent/event.h"
+#include "agent/limits.h"
 #include "agent/profile.h"
 #include "agent/rights.h"
 #include "base/clock.h"
@@ -140,25 +139,6 @@ static int open_pids(struct record *r)
 	return 0;
 }
 
-static int raise_file_limit(void)
-{
-	uint64_t needed = engine_files_needed((uint32_t)get_nprocs()) + 64;
-	struct rlimit l;
-
-	if (getrlimit(RLIMIT_NOFILE, &l))
-		return -errno;
-	if (l.rlim_cur < l.rlim_max) {
-		l.rlim_cur = l.rlim_max;
-		if (setrlimit(RLIMIT_NOFILE, &l))
-			return -errno;
-	}
-	if (l.rlim_cur >= needed)
-		return 0;
-	log_error("the limit of open files is too low: raise it (ulimit -Hn, LimitNOFILE=) limit=%llu needed=%llu",
-		  (unsigned long long)l.rlim_cur, (unsigned long long)needed);
-	return -EMFILE;
-}
-
 static int prepare(struct record *r, struct engine_programs *programs)
 {
 	CLEANUP_FREE char *program_why = NULL;
@@ -176,7 +156,7 @@ static int prepare(struct record *r, struct engine_programs *programs)
 		log_error("cannot prepare the command error='%s'", strerror(-err));
 		return err;
 	}
-	err = raise_file_limit();
+	err = limits_raise_files();
 	if (err)
 		return err;
 	err = rights_leave_root(&r->missing_caps, &why);

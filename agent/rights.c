@@ -148,16 +148,27 @@ static int refuse(uint64_t missing, bool is_root, const char **ret_why)
 	return -EPERM;
 }
 
+void rights_user(uid_t *ret_uid, gid_t *ret_gid)
+{
+	const struct passwd *pw = NULL;
+
+	*ret_uid = geteuid();
+	*ret_gid = getegid();
+	if (geteuid() != 0 && getuid() != 0)
+		return;
+	pw = getpwnam("flamed");
+	if (!pw || !pw->pw_uid)
+		pw = getpwnam("nobody");
+	*ret_uid = pw && pw->pw_uid ? pw->pw_uid : NOBODY;
+	*ret_gid = pw && pw->pw_uid ? pw->pw_gid : NOBODY;
+}
+
 static int leave_uid_0(const char **ret_why)
 {
-	const struct passwd *pw = getpwnam("flamed");
 	uid_t uid;
 	gid_t gid;
 
-	if (!pw || !pw->pw_uid)
-		pw = getpwnam("nobody");
-	uid = pw && pw->pw_uid ? pw->pw_uid : NOBODY;
-	gid = pw && pw->pw_uid ? pw->pw_gid : NOBODY;
+	rights_user(&uid, &gid);
 	*ret_why = "cannot become the user flamed or nobody";
 	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))
 		return -errno;

@@ -20,6 +20,8 @@ uint64_t rights_agent_caps(void);	/* bit per capability */
 uint64_t rights_reader_caps(void);	/* what the reader runs with */
 uint64_t rights_reader_start_caps(void);	/* and what it starts with: + PERFMON */
 
+/* Who rights_leave_root() will become; ourselves where we are not root. */
+void rights_user(uid_t *ret_uid, gid_t *ret_gid);
 /*
  * First statement of the agent after it has opened what the invoking user named. *ret_why says in
  * one line which capability is missing and what to do (-EPERM). A missing right of the reader's is

@@ -32,6 +32,8 @@ enum {
 	RING_LEAST = 256 * 1024, /* asked for explicitly: a few of the largest records */
 	STACK_LEAST = 1024,
 	TURN_OVER = -4096, /* no errno */
+	HASH_ELEMENT = 48,
+	HASH_BUCKET = 16,
 };
 
 struct sampler {
@@ -425,6 +427,24 @@ int sampler_check_cpus(struct sampler *s)
 	return 0;
 }
 
+int sampler_filter(struct sampler *s, uint32_t pid, uint32_t keep_one_in)
+{
+	int fd = bpf_map__fd(s->skel->maps.filter);
+
+	if (keep_one_in == 1) {
+		if (bpf_map_delete_elem(fd, &pid) < 0)
+			return errno == ENOENT ? 0 : -errno;
+		s->skel->bss->nfilters--;
+		return 0;
+	}
+	if (bpf_map_update_elem(fd, &pid, &keep_one_in, BPF_EXIST) == 0)
+		return 0;
+	if (errno != ENOENT || bpf_map_update_elem(fd, &pid, &keep_one_in, BPF_NOEXIST) < 0)
+		return -errno;
+	s->skel->bss->nfilters++;
+	return 0;
+}
+
 int sampler_counters(const struct sampler *s, uint64_t ret[ABI_CNT_COUNT])
 {
 	CLEANUP_FREE uint64_t(*values)[ABI_CNT_COUNT] = calloc(s->npossible, sizeof(*values));
@@ -459,12 +479,29 @@ int sampler_cost(const struct sampler *s, uint64_t *ret_ns, uint64_t *ret_runs)
 	return 0;
 }
 
+static size_t map_bytes(const struct sampler *s, const struct bpf_map *m)
+{
+	size_t n = bpf_map__max_entries(m), page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t value = ((size_t)bpf_map__value_size(m) + 7) & ~(size_t)7;
+
+	switch (bpf_map__type(m)) {
+	case BPF_MAP_TYPE_RINGBUF:
+		return n;
+	case BPF_MAP_TYPE_PERCPU_ARRAY:
+		return n * value * s->npossible;
+	case BPF_MAP_TYPE_HASH: /* kernel/bpf/hashtab.c: struct htab_elem, struct bucket */
+		return (n + s->npossible) * (HASH_ELEMENT + 8 + value) + n * HASH_BUCKET;
+	default: /* the variables of the program: pages that are mapped */
+		return (n * value + page - 1) / page * page;
+	}
+}
+
 size_t sampler_map_bytes(const struct sampler *s)
 {
-	const struct bpf_map *per_cpu[] = { s->skel->maps.counters, s->skel->maps.work };
-	size_t bytes = bpf_map__max_entries(s->skel->maps.ring);
+	const struct bpf_map *m;
+	size_t bytes = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(per_cpu); i++)
-		bytes += (size_t)bpf_map__value_size(per_cpu[i]) * s->npossible;
+	bpf_object__for_each_map(m, s->skel->obj)
+		bytes += map_bytes(s, m);
 	return bytes;
 }

@@ -41,6 +41,12 @@ int sampler_fd(const struct sampler *s); /* readable when a quarter of the ring 
 MUST_USE int sampler_dispatch(struct sampler *s);
 /* Picks up CPUs that came online, drops those that went. Cheap; call once a second. */
 MUST_USE int sampler_check_cpus(struct sampler *s);
+/*
+ * Of this process (tgid in the initial pid namespace) one sample in N is kept from now on, its period
+ * N times as long, the others are counted as thinned; 0: none, counted as filtered; 1: all. -E2BIG: as many
+ * processes as fit have a filter, this one has none.
+ */
+MUST_USE int sampler_filter(struct sampler *s, uint32_t pid, uint32_t keep_one_in);
 /* Sums over CPUs: the counters of enum abi_counter. */
 MUST_USE int sampler_counters(const struct sampler *s, uint64_t ret[ABI_CNT_COUNT]);
 /* CPUs sampled now, and the run time and count of the BPF program (0 without bpf_stats_enabled). */

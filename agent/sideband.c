@@ -506,3 +506,12 @@ int sideband_exec_fd(const struct sideband *s)
 {
 	return s->wake_fd;
 }
+
+size_t sideband_map_bytes(const struct sideband *s)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < s->ncpus; i++)
+		bytes += perfring_bytes(&s->cpus[i].ring) + perfring_bytes(&s->cpus[i].wake);
+	return bytes;
+}

@@ -40,6 +40,8 @@ MUST_USE int sideband_drain(struct sideband *s);
 /* Picks up CPUs that came online, drops those that went. Cheap; call once a second. */
 MUST_USE int sideband_check_cpus(struct sideband *s);
 
+size_t sideband_map_bytes(const struct sideband *s); /* of the rings */
+
 /*
  * Decodes one record of our own attr; false for a type we do not use, a malformed one, and one of a
  * task without a pid in our namespace. Strings are borrowed from it.

@@ -231,3 +231,8 @@ uint64_t symclient_quarantined(const struct symclient *c)
 {
 	return c->nquarantined;
 }
+
+pid_t symclient_pid(const struct symclient *c)
+{
+	return child_pid(c->child);
+}

@@ -27,5 +27,6 @@ MUST_USE int symclient_ask(struct symclient *c, enum msg_type type, const struct
 size_t symclient_pending(const struct symclient *c);
 uint64_t symclient_restarts(const struct symclient *c);
 uint64_t symclient_quarantined(const struct symclient *c);
+pid_t symclient_pid(const struct symclient *c);	/* -1 while there is none */
 
 #endif

@@ -21,9 +21,7 @@ struct slice {
 
 struct window {
 	struct aggregate *stacks;
-	struct event_window when;
-	uint64_t period_ns;
-	uint64_t id;
+	struct window_head head;
 	struct batch *batch;
 	uint32_t *locations;	/* by frame */
 	uint32_t *order;	/* frames with a file, sorted by file and offset */
@@ -31,11 +29,12 @@ struct window {
 	struct slice *slices;
 	uint32_t nslices, nanswered;
 	bool kernel_asked, kernel_answered;
+	size_t nlabelled;	/* subjects of stacks[0..nlabelled) have labels, and keep them */
+	uint32_t nunlabelled;
 	bool built;
 };
 
-int window_new(struct window **ret, struct aggregate **stacks, const struct event_window *when,
-	       uint64_t period_ns, uint64_t id)
+int window_new(struct window **ret, struct aggregate **stacks, const struct window_head *head)
 {
 	CLEANUP(window_freep) struct window *w = calloc(1, sizeof(*w));
 	size_t nframes = aggregate_nframes(*stacks);
@@ -43,9 +42,7 @@ int window_new(struct window **ret, struct aggregate **stacks, const struct even
 
 	if (!w)
 		return -ENOMEM;
-	w->when = *when;
-	w->period_ns = period_ns;
-	w->id = id;
+	w->head = *head;
 	w->locations = malloc((nframes + 1) * sizeof(*w->locations));
 	w->order = malloc((nframes + 1) * sizeof(*w->order));
 	if (!w->locations || !w->order)
@@ -392,20 +389,45 @@ int window_kernel(struct window *w, const struct event_kernel *k)
 	return 1;
 }
 
-bool window_ready(const struct window *w)
+bool window_named(const struct window *w)
 {
 	return w->nanswered == w->nslices && w->kernel_asked == w->kernel_answered;
+}
+
+bool window_labelled(struct window *w)
+{
+	size_t n = aggregate_nstacks(w->stacks);
+
+	while (w->nlabelled < n && aggregate_stack(w->stacks, w->nlabelled)->subject->labelled)
+		w->nlabelled++;
+	return w->nlabelled == n;
+}
+
+uint32_t window_nunlabelled(const struct window *w)
+{
+	return w->nunlabelled;
+}
+
+size_t window_bytes(const struct window *w)
+{
+	size_t nframes = aggregate_nframes(w->stacks);
+
+	return sizeof(*w) + aggregate_bytes(w->stacks) + batch_bytes(w->batch) +
+	       (nframes + 1) * (sizeof(*w->locations) + sizeof(*w->order)) +
+	       (w->slices ? (w->norder + 1) * sizeof(*w->slices) : 0);
 }
 
 /* ---- the batch ---- */
 
 static int build_subject(struct window *w, const struct subject *s, uint32_t *ret)
 {
-	struct export_subject out = { .pid = s->pid, .cgroup_id = s->cgroup_id };
-	int err = batch_string(w->batch, s->executable, strlen(s->executable), &out.executable);
+	struct export_subject out = { .id = s->id, .pid = s->pid, .cgroup_id = s->cgroup_id };
+	int err;
 
-	if (err)
+	if ((err = batch_string(w->batch, s->executable, strlen(s->executable), &out.executable)) ||
+	    (err = batch_labels(w->batch, s->nlabels, s->labels, s->labels_len, &out.first_pair, &out.npairs)))
 		return err;
+	w->nunlabelled += !s->labelled;
 	if (s->kernel_thread)
 		out.flags |= EXPORT_SUBJECT_KERNEL;
 	return batch_subject(w->batch, &out, ret);
@@ -413,12 +435,12 @@ static int build_subject(struct window *w, const struct subject *s, uint32_t *re
 
 static int subject_index(struct window *w, struct subject *s, uint32_t *ret)
 {
-	if (s->batch_id != w->id) {
+	if (s->batch_id != w->head.id) {
 		int err = build_subject(w, s, &s->batch_index);
 
 		if (err)
 			return err;
-		s->batch_id = w->id;
+		s->batch_id = w->head.id;
 	}
 	*ret = s->batch_index;
 	return 0;
@@ -458,10 +480,11 @@ int window_build(struct window *w, const struct export_batch **ret)
 		return err;
 	w->built = true;
 	t = batch_tables(w->batch);
-	t->id = w->id;
-	t->wall_start_ns = w->when.wall_start_ns;
-	t->duration_ns = w->when.duration_ns;
-	t->period_ns = w->period_ns;
+	t->id = w->head.id;
+	t->tap = w->head.tap;
+	t->wall_start_ns = w->head.wall_start_ns;
+	t->duration_ns = w->head.duration_ns;
+	t->period_ns = w->head.period_ns;
 	*ret = t;
 	return 0;
 }

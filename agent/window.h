@@ -2,7 +2,8 @@
  * window - a closed window on its way to a batch: its addresses are named, then its tables built.
  *
  * window_ask() asks for every name at once; each answer turns frames into locations; when the last
- * one is there, window_build() makes the batch. No run-time address enters it.
+ * one is there, window_build() makes the batch. No run-time address enters it. A tap (EVENT_TAP) goes
+ * the same way.
  *
  * May touch: the heap. Never: files.
  */
@@ -15,9 +16,14 @@
 
 struct window;
 
-/* Takes the aggregate. `id` is not 0, and no other window's. */
-MUST_USE int window_new(struct window **ret, struct aggregate **stacks, const struct event_window *when,
-			uint64_t period_ns, uint64_t id);
+struct window_head {
+	uint64_t id;	/* not 0, and no other window's or tap's */
+	uint64_t tap;	/* 0: a window */
+	uint64_t wall_start_ns, duration_ns, period_ns;
+};
+
+/* Takes the aggregate. */
+MUST_USE int window_new(struct window **ret, struct aggregate **stacks, const struct window_head *head);
 struct window *window_free(struct window *w);
 DEFINE_CLEANUP(struct window *, window_free);
 
@@ -26,8 +32,12 @@ MUST_USE int window_ask(struct window *w, const struct pipeline_ops *ops, void *
 /* 1: the answer was this window's; 0: not; or an error. */
 MUST_USE int window_names(struct window *w, const struct msg_request *r, const struct msg_names *n);
 MUST_USE int window_kernel(struct window *w, const struct event_kernel *k);
-bool window_ready(const struct window *w);
-/* Valid while the window is. */
+bool window_named(const struct window *w);
+/* Whether all its subjects have labels. Costs O(stacks) over the window's life. */
+bool window_labelled(struct window *w);
+/* The batch, with the labels that are there now; valid while the window is. */
 MUST_USE int window_build(struct window *w, const struct export_batch **ret);
+uint32_t window_nunlabelled(const struct window *w); /* subjects that were built without labels */
+size_t window_bytes(const struct window *w);
 
 #endif

@@ -67,8 +67,8 @@ struct abi_record {
 	abi_u32 flags;
 	abi_u64 seq;		/* per CPU, from 1, also counts dropped samples; shared by a sample's parts */
 	abi_u64 time_ns;
-	abi_u64 period_ns;	/* CPU time that this sample stands for */
-	abi_u64 cgroup_id;	/* v2 id; on hybrid hosts see DESIGN section 3; 0 unknown */
+	abi_u64 period_ns;	/* CPU time that this sample stands for; of a thinned process N periods */
+	abi_u64 cgroup_id;	/* see enum abi_cgroup_hierarchy; 0 unknown */
 	abi_u32 pid;		/* tgid in the initial pid namespace */
 	abi_u32 tid;
 	abi_u32 cpu;
@@ -76,6 +76,20 @@ struct abi_record {
 	abi_u8 part;		/* from 0 */
 	abi_u16 nsections;
 	char comm[ABI_COMM_LEN];
+};
+
+/*
+ * Each hierarchy numbers its control groups from 1, so the bits from ABI_CGROUP_SHIFT on say which one
+ * an id is of: v2, where the bits are 0, unless the task is in its root; then the first of these in
+ * whose root it is not.
+ */
+#define ABI_CGROUP_SHIFT 60
+enum abi_cgroup_hierarchy {
+	ABI_CGROUP_V2,
+	ABI_CGROUP_MEMORY,
+	ABI_CGROUP_PIDS,
+	ABI_CGROUP_CPU,
+	ABI_CGROUP_HIERARCHIES,
 };
 
 enum abi_section_kind {

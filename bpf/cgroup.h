@@ -2,7 +2,8 @@
  * cgroup - which cgroup a task is in, as one id. Included by BPF programs only.
  *
  * Normally the v2 id. On hybrid and v1 hosts the task is in the root of v2 (id 1); then the id of its
- * cgroup in the first of the hierarchies memory, pids, cpu in which it is not in the root. The
+ * cgroup in the first of the hierarchies memory, pids, cpu in which it is not in the root, marked with
+ * the hierarchy, since the same number is another cgroup in another hierarchy. The
  * hierarchy name=systemd has no controller, so a task's way to it is a list walk that costs more than
  * the rest of a sample; systemd puts its units into pids as well.
  */
@@ -26,7 +27,7 @@ static __always_inline __u64 cgroup_v1_id(struct css_set *set, __u32 subsys)
 }
 
 /* A controller may be missing from the kernel; on v2 its css leads to the v2 root again. */
-#define CGROUP_TRY(set, name)                                                          \
+#define CGROUP_TRY(set, name, hierarchy)                                               \
 	do {                                                                           \
 		__u64 try_id_ = 0;                                                     \
                                                                                        \
@@ -34,7 +35,7 @@ static __always_inline __u64 cgroup_v1_id(struct css_set *set, __u32 subsys)
 			try_id_ = cgroup_v1_id(                                        \
 				set, bpf_core_enum_value(enum cgroup_subsys_id, name)); \
 		if (try_id_)                                                           \
-			return try_id_;                                                \
+			return try_id_ | (__u64)(hierarchy) << ABI_CGROUP_SHIFT;       \
 	} while (0)
 
 static __always_inline __u64 cgroup_id(struct task_struct *task)
@@ -47,9 +48,9 @@ static __always_inline __u64 cgroup_id(struct task_struct *task)
 	set = BPF_CORE_READ(task, cgroups);
 	if (!set)
 		return id;
-	CGROUP_TRY(set, memory_cgrp_id);
-	CGROUP_TRY(set, pids_cgrp_id);
-	CGROUP_TRY(set, cpu_cgrp_id);
+	CGROUP_TRY(set, memory_cgrp_id, ABI_CGROUP_MEMORY);
+	CGROUP_TRY(set, pids_cgrp_id, ABI_CGROUP_PIDS);
+	CGROUP_TRY(set, cpu_cgrp_id, ABI_CGROUP_CPU);
 	return id;
 }
 

@@ -33,6 +33,18 @@ struct {
 	__uint(max_entries, 2 * 1024 * 1024); /* set before load */
 } ring SEC(".maps");
 
+/*
+ * Processes of which not every sample is wanted, by tgid: one in so many is kept, 0 none. Of a program
+ * in interrupt context a hash map has to be preallocated (all kernels before 6.1).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} filter SEC(".maps");
+__u32 nfilters; /* entries of it, told by the agent: without any, nobody looks */
+
 struct counters {
 	__u64 n[ABI_CNT_COUNT];
 };
@@ -79,6 +91,7 @@ struct cursor {
 struct work {
 	__u64 regs[REGS_COUNT]; /* of the user side */
 	bool has_regs;
+	__u32 keep_one_in; /* samples of this process; this is the one */
 	__u32 flags; /* ABI_F_* */
 	__u32 nsections[ABI_PARTS_MAX];
 	struct regs_frame frame;
@@ -388,13 +401,14 @@ static __always_inline __u64 fill_extra(void *rec, __u64 size, struct work *w, s
 }
 
 static __always_inline void fill_header(struct regs_context *ctx, struct task_struct *task,
-					struct abi_record *rec, __u64 time_ns, __u64 seq)
+					struct abi_record *rec, __u64 time_ns, __u64 seq,
+					__u32 keep_one_in)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 
 	rec->seq = seq;
 	rec->time_ns = time_ns;
-	rec->period_ns = ctx->sample_period;
+	rec->period_ns = ctx->sample_period * keep_one_in;
 	rec->cgroup_id = cgroup_id(task);
 	rec->pid = pid_tgid >> 32;
 	rec->tid = pid_tgid;
@@ -428,7 +442,7 @@ static __always_inline void deliver(struct regs_context *ctx, struct task_struct
 	}
 	/* From here on a number tells whether there is one: 5.10 forgets that a pointer is not NULL. */
 	barrier_var(extra_size);
-	fill_header(ctx, task, rec, time_ns, c->n[ABI_CNT_SEEN]);
+	fill_header(ctx, task, rec, time_ns, c->n[ABI_CNT_SEEN], w->keep_one_in);
 	if (extra_size) {
 		__builtin_memcpy(extra, rec, sizeof(*rec));
 		extra->size = fill_extra(extra, extra_size, w, c);
@@ -446,6 +460,29 @@ static __always_inline void deliver(struct regs_context *ctx, struct task_struct
 	}
 }
 
+/* How many samples of this process the one at hand stands for; 0: it is not wanted, and was counted. */
+static __always_inline __u32 stands_for(struct counters *c)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32, keep;
+	__u32 *found;
+
+	if (!nfilters)
+		return 1;
+	found = bpf_map_lookup_elem(&filter, &pid);
+	if (!found)
+		return 1;
+	keep = *found;
+	barrier_var(keep); /* the agent may change it meanwhile */
+	if (!keep)
+		c->n[ABI_CNT_DROPS + ABI_DROP_FILTERED]++;
+	/* Not every Nth: a program that repeats itself could be in step with that. */
+	if (keep > 1 && bpf_get_prandom_u32() % keep) {
+		c->n[ABI_CNT_DROPS + ABI_DROP_THINNED]++;
+		return 0;
+	}
+	return keep;
+}
+
 SEC("perf_event")
 int sample(struct regs_context *ctx)
 {
@@ -461,6 +498,9 @@ int sample(struct regs_context *ctx)
 	if (!c || !w || !(__u32)bpf_get_current_pid_tgid())
 		return 0;
 	c->n[ABI_CNT_SEEN]++;
+	w->keep_one_in = stands_for(c);
+	if (!w->keep_one_in)
+		return 0;
 	w->has_regs = false;
 	__builtin_memset(&w->plan, 0, sizeof(w->plan));
 	__builtin_memset(w->nsections, 0, sizeof(w->nsections));

@@ -24,6 +24,7 @@ enum { false, true };
 
 /* Values of the kernel's user interface (linux/bpf.h): they never change. */
 enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };

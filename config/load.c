@@ -226,6 +226,8 @@ static int load_items(struct loader *l, const struct place *at, const struct sch
 		err = schema_add_item(k, base, &to, &why);
 		if (err)
 			return passed_on(l, at, err, why);
+		if (k->item_line_off)
+			*(uint32_t *)(void *)((char *)to + k->item_line_off) = (uint32_t)l->line;
 		err = load_section(l, &item, k->keys, to);
 		if (err)
 			return err;
@@ -351,14 +353,28 @@ int load_bytes(const char *name, const void *data, size_t len, const struct sche
 	return err;
 }
 
-/* All of it, or one byte more than is allowed. */
+/* The file cannot be read: err itself, with its text. */
+static int cannot_read(const char *name, int err, char **ret_why)
+{
+	if (schema_refuse(ret_why, "%s: %s", name, strerror(-err)) == -ENOMEM)
+		return -ENOMEM;
+	return err;
+}
+
+/* All of it, or one byte more than is allowed. Who shares the descriptor may have moved its offset. */
 static int read_file(int fd, uint8_t *ret, size_t *ret_len)
 {
+	bool is_seekable = true;
 	size_t len = 0;
 	ssize_t n;
 
 	do {
-		n = read(fd, ret + len, LOAD_FILE_MAX + 1 - len);
+		n = is_seekable ? pread(fd, ret + len, LOAD_FILE_MAX + 1 - len, (off_t)len) :
+				  read(fd, ret + len, LOAD_FILE_MAX + 1 - len);
+		if (n < 0 && errno == ESPIPE && is_seekable) {
+			is_seekable = false;
+			continue;
+		}
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -369,23 +385,23 @@ static int read_file(int fd, uint8_t *ret, size_t *ret_len)
 	return 0;
 }
 
+int load_fd(int fd, const char *name, const struct schema_key *keys, void *base, char **ret_why)
+{
+	CLEANUP_FREE uint8_t *data = malloc(LOAD_FILE_MAX + 1);
+	size_t len = 0;
+	int err;
+
+	if (!data)
+		return -ENOMEM;
+	err = read_file(fd, data, &len);
+	return err ? cannot_read(name, err, ret_why) :
+		     load_bytes(name, data, len, keys, base, ret_why);
+}
+
 int load_file(const char *path, const struct schema_key *keys, void *base, char **ret_why)
 {
 	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	CLEANUP_FREE uint8_t *data = NULL;
-	size_t len = 0;
-	int err = fd < 0 ? -errno : 0;
 
-	if (!err) {
-		data = malloc(LOAD_FILE_MAX + 1);
-		if (!data)
-			return -ENOMEM;
-		err = read_file(fd, data, &len);
-	}
-	if (err) {
-		if (schema_refuse(ret_why, "%s: %s", path, strerror(-err)) == -ENOMEM)
-			return -ENOMEM;
-		return err;
-	}
-	return load_bytes(path, data, len, keys, base, ret_why);
+	return fd < 0 ? cannot_read(path, -errno, ret_why) :
+			load_fd(fd, path, keys, base, ret_why);
 }

@@ -16,6 +16,9 @@ enum { LOAD_FILE_MAX = 1024 * 1024, LOAD_DEPTH_MAX = 32 };
 
 /* `base` has the defaults. Errors as those of config_load(): `file:line: path.of.key: why`. */
 MUST_USE int load_file(const char *path, const struct schema_key *keys, void *base, char **ret_why);
+/* The same for a file that is open: from its start, wherever its offset is. */
+MUST_USE int load_fd(int fd, const char *name, const struct schema_key *keys, void *base,
+		     char **ret_why);
 /* The same for bytes in memory; `name` stands for the file in errors. */
 MUST_USE int load_bytes(const char *name, const void *data, size_t len,
 			const struct schema_key *keys, void *base, char **ret_why);

@@ -36,6 +36,8 @@ uint64_t schema_number(const struct schema_key *k, const void *base)
 	uint32_t v32;
 	uint64_t v64;
 
+	if (k->type == SCHEMA_BOOL)
+		return *(const bool *)at;
 	if (k->size == sizeof(v32)) {
 		memcpy(&v32, at, sizeof(v32));
 		return v32;
@@ -56,6 +58,32 @@ static void set_number(const struct schema_key *k, void *base, uint64_t v)
 	}
 	assert(k->size == sizeof(v));
 	memcpy(field(k, base), &v, sizeof(v));
+}
+
+int schema_set_number(const struct schema_key *k, void *base, uint64_t v)
+{
+	uint64_t nchoices = 0;
+	bool *b;
+
+	switch (k->type) {
+	case SCHEMA_BOOL:
+		b = field(k, base);
+		if (v > 1)
+			return -EINVAL;
+		*b = v;
+		return 0;
+	case SCHEMA_CHOICE:
+		while (k->choices[nchoices])
+			nchoices++;
+		if (v >= nchoices)
+			return -EINVAL;
+		break;
+	default:
+		if (v < k->min || v > k->max)
+			return -EINVAL;
+	}
+	set_number(k, base, v);
+	return 0;
 }
 
 struct value_text schema_format(enum schema_type type, uint64_t v)
@@ -131,8 +159,8 @@ static int check_text(const struct schema_key *k, const char *text, char **ret_w
 	why = k->check ? k->check(text) : NULL;
 	if (!why)
 		return 0;
-	return k->is_secret ? schema_refuse(ret_why, "%s", why) :
-			      schema_refuse(ret_why, "%s %s", LOG_STR(text), why);
+	return k->is_secret || k->is_url ? schema_refuse(ret_why, "%s", why) :
+					   schema_refuse(ret_why, "%s %s", LOG_STR(text), why);
 }
 
 static int string_set(const struct schema_key *k, void *base, const char *text, char **ret_why)
@@ -186,6 +214,20 @@ int schema_add_string(const struct schema_key *k, void *base, const char *text, 
 	return err ? err : value_strings_add(s, text);
 }
 
+static int check_name(const struct schema_key *k, const char *name, char **ret_why)
+{
+	const char *why;
+
+	for (const char *p = name; *p; p++) {
+		if ((unsigned char)*p <= 0x20 || (unsigned char)*p >= 0x7f)
+			return schema_refuse(ret_why, "%s is no name", LOG_STR(name));
+	}
+	if (!*name || strlen(name) > SCHEMA_TEXT_MAX)
+		return schema_refuse(ret_why, "a name is empty or too long");
+	why = k->check_name ? k->check_name(name) : NULL;
+	return why ? schema_refuse(ret_why, "%s %s", LOG_STR(name), why) : 0;
+}
+
 int schema_add_pair(const struct schema_key *k, void *base, const char *name, const char *value,
 		    char **ret_why)
 {
@@ -193,15 +235,11 @@ int schema_add_pair(const struct schema_key *k, void *base, const char *name, co
 	int err = check_room(k, m->n, ret_why);
 
 	if (!err)
+		err = check_name(k, name, ret_why);
+	if (!err)
 		err = check_text(k, value, ret_why);
 	if (err)
 		return err;
-	for (const char *p = name; *p; p++) {
-		if ((unsigned char)*p <= 0x20 || (unsigned char)*p >= 0x7f)
-			return schema_refuse(ret_why, "%s is no name", LOG_STR(name));
-	}
-	if (!*name || strlen(name) > SCHEMA_TEXT_MAX)
-		return schema_refuse(ret_why, "a name is empty or too long");
 	if (value_map_find(m, name))
 		return schema_refuse(ret_why, "%s is there twice", LOG_STR(name));
 	return value_map_add(m, name, value);

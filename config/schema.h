@@ -43,9 +43,14 @@ struct schema_key {
 	size_t item_size;
 	const char *item_env;		/* the first item's variables are FLAMED_<this>_... */
 	bool is_env_flat;		/* this section's name is not part of its keys' variables */
+	size_t item_line_off;		/* where an item keeps its line of the file, a uint32_t; 0: nowhere */
 	bool is_secret;			/* never printed, also not in an error */
+	bool is_url;			/* its query is never printed, and nothing of it in an error */
+	bool needs_restart;		/* of one that is no section */
 	const char *(*check)(const char *text); /* of a string: NULL, or what is wrong with it */
+	const char *(*check_name)(const char *text); /* the same for the names of a map */
 	const char *help;
+	const char *example;		/* lines of YAML, printed as comments */
 };
 
 #define SCHEMA_FIELD(type, field) .off = offsetof(type, field), .size = sizeof(((type *)0)->field)
@@ -58,6 +63,8 @@ const struct schema_key *schema_find(const struct schema_key *keys, const char *
 
 /* A key that is one text. -EINVAL and a new string that says why, without the key; or -ENOMEM. */
 MUST_USE int schema_set(const struct schema_key *k, void *base, const char *text, char **ret_why);
+/* A number, choice or bool. -EINVAL when it is out of range. */
+MUST_USE int schema_set_number(const struct schema_key *k, void *base, uint64_t v);
 /* Elements of lists and maps; errors as above. */
 MUST_USE int schema_add_string(const struct schema_key *k, void *base, const char *text,
 			       char **ret_why);
@@ -68,7 +75,7 @@ MUST_USE int schema_add_item(const struct schema_key *k, void *base, void **ret_
 			     char **ret_why);
 void schema_clear(const struct schema_key *k, void *base); /* a list or map: empty */
 
-/* Of a number or choice: its value, and how it is written. */
+/* Of a number, choice or bool: its value; and how a number is written. */
 uint64_t schema_number(const struct schema_key *k, const void *base);
 struct value_text schema_format(enum schema_type type, uint64_t v);
 /* -EINVAL and the text, or -ENOMEM. */

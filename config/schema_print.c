@@ -34,15 +34,18 @@ static struct at inside(const struct at *at, int indent, const char *name, bool 
 
 static void print_quoted(FILE *out, const struct schema_key *k, const char *s)
 {
+	bool has_query = false;
+
 	if (k->is_secret && *s)
 		s = "(hidden)";
 	fputc('"', out);
-	for (; *s; s++) { /* no control characters: schema_set() has seen to that */
+	for (; *s && !has_query; s++) { /* no control characters: schema_set() has seen to that */
+		has_query = k->is_url && *s == '?';
 		if (*s == '"' || *s == '\\')
 			fputc('\\', out);
 		fputc(*s, out);
 	}
-	fputc('"', out);
+	fputs(has_query && *s ? "(hidden)\"" : "\"", out);
 }
 
 /* "1..1000", or "one of error, warning, info, debug"; nothing for what is free. */
@@ -74,15 +77,30 @@ static void print_domain(FILE *out, const struct schema_key *k)
 	}
 }
 
+/* Each line of `text` as a comment. */
+static void print_comment(FILE *out, const char *text, int indent)
+{
+	while (*text) {
+		size_t len = strcspn(text, "\n");
+
+		fprintf(out, "%*s# %.*s\n", indent, "", (int)len, text);
+		text += len + (text[len] == '\n');
+	}
+}
+
 static void print_help(FILE *out, const struct schema_key *k, const struct at *at)
 {
 	if (k->help)
-		fprintf(out, "%*s# %s\n", at->indent, "", k->help);
+		print_comment(out, k->help, at->indent);
+	if (k->example)
+		print_comment(out, k->example, at->indent);
 	if (k->type == SCHEMA_SECTION || k->type == SCHEMA_SECTIONS)
 		return;
 	fprintf(out, "%*s# ", at->indent, "");
 	print_domain(out, k);
 	fprintf(out, "default %s", k->def && *k->def ? k->def : "empty");
+	if (k->needs_restart)
+		fputs(", needs a restart", out);
 	if (*at->env) {
 		fprintf(out, ", %s", at->env);
 		for (const char *p = k->name; *p; p++)
@@ -115,6 +133,26 @@ static void print_list(FILE *out, const struct schema_key *k, const void *base, 
 		print_quoted(out, k, m->v[i].value);
 		fputc('\n', out);
 	}
+}
+
+/* What an item of an empty list would be: its keys, as comments. */
+static void print_template(FILE *out, const struct schema_key *k, const struct at *at)
+{
+	struct at in = inside(at, 4, k->item_env ? k->item_env : "", k->item_env);
+	CLEANUP_FREE void *item = calloc(1, k->item_size);
+	CLEANUP_FREE char *text = NULL;
+	size_t len;
+	FILE *lines = item && schema_init(k->keys, item) == 0 ? open_memstream(&text, &len) : NULL;
+
+	if (lines) {
+		fprintf(lines, "All that one can have:\n  -\n");
+		print_keys(lines, k->keys, item, &in);
+		fclose(lines);
+	}
+	if (item)
+		schema_fini(k->keys, item);
+	if (text)
+		print_comment(out, text, at->indent);
 }
 
 static void print_items(FILE *out, const struct schema_key *k, const void *base,
@@ -180,6 +218,8 @@ static void print_keys(FILE *out, const struct schema_key *keys, const void *bas
 		if (!at->indent)
 			fputc('\n', out);
 		print_help(out, k, at);
+		if (k->type == SCHEMA_SECTIONS && !((const struct value_items *)field(k, base))->n)
+			print_template(out, k, at);
 		fprintf(out, "%*s%s:", at->indent, "", k->name);
 		print_value(out, k, base, at);
 	}

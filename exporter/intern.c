@@ -17,6 +17,19 @@ static uint32_t slot_of(const struct intern *t, uint64_t hash)
 	return (uint32_t)hash & (t->nslots - 1);
 }
 
+/* Every number is in the run that begins at the slot of its hash, also when part of that is free by now. */
+void intern_reset(struct intern *t)
+{
+	for (uint32_t i = 0; i < t->n; i++) {
+		uint32_t slot = slot_of(t, t->entries[i].hash);
+
+		while (t->slots[slot] != i + 1)
+			slot = (slot + 1) & (t->nslots - 1);
+		t->slots[slot] = 0;
+	}
+	t->n = 0;
+}
+
 /* Twice as many slots as entries, so that runs stay short. */
 static int grow(struct intern *t)
 {

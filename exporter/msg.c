@@ -1,18 +1,13 @@
 #include "exporter/msg.h"
 
 #include <errno.h>
+#include <string.h>
 
-/* Bytes of one entry of each table on the wire; of a string, at least. */
-enum {
-	WIRE_STRING = 4,
-	WIRE_MAPPING = 32,
-	WIRE_FUNCTION = 16,
-	WIRE_LINE = 8,
-	WIRE_LOCATION = 20,
-	WIRE_SUBJECT = 20,
-	WIRE_SAMPLE = 36,
-	WIRE_FRAME = 4,
-};
+/* Bytes of an entry on the wire, at least. */
+enum { WIRE_ID = 8, WIRE_LABEL = 12, WIRE_PROCESS = 30, WIRE_METRIC = 20 };
+
+/* Bytes of texts that have no limit of their own in the header. */
+enum { SHORT_MAX = 256, LABEL_NAME_MAX = 1024, SETTINGS_MAX = 16 * 1024 * 1024 };
 
 const char *export_result_text(enum export_result r)
 {
@@ -25,325 +20,110 @@ const char *export_result_text(enum export_result r)
 	return (unsigned int)r < EXPORT_RESULT_COUNT ? texts[r] : "unknown";
 }
 
-void export_batch_fini(struct export_batch *b)
+const char *export_fate_text(enum export_fate_kind k)
 {
-	free(b->strings);
-	free(b->mappings);
-	free(b->functions);
-	free(b->lines);
-	free(b->locations);
-	free(b->subjects);
-	free(b->samples);
-	free(b->frames);
-	*b = (struct export_batch){};
+	static const char *const texts[] = {
+#define X(id, text) [EXPORT_FATE_##id] = text,
+		EXPORT_FATES(X)
+#undef X
+	};
+
+	return (unsigned int)k < EXPORT_FATE_COUNT ? texts[k] : "unknown";
 }
 
-static void encode_names(struct bufw *w, const struct export_batch *b)
+/* ---- messages of numbers alone -------------------------------------------------------------- */
+
+void export_settled_encode(struct bufw *w, const struct export_settled *s)
 {
-	bufw_u32(w, b->nstrings);
-	for (uint32_t i = 0; i < b->nstrings; i++)
-		bufw_blob(w, b->strings[i].text, b->strings[i].len);
-	bufw_u32(w, b->nmappings);
-	for (uint32_t i = 0; i < b->nmappings; i++) {
-		const struct export_mapping *m = &b->mappings[i];
-
-		bufw_u64(w, m->start);
-		bufw_u64(w, m->limit);
-		bufw_u64(w, m->offset);
-		bufw_u32(w, m->filename);
-		bufw_u32(w, m->build_id);
-	}
-	bufw_u32(w, b->nfunctions);
-	for (uint32_t i = 0; i < b->nfunctions; i++) {
-		const struct export_function *f = &b->functions[i];
-
-		bufw_u32(w, f->name);
-		bufw_u32(w, f->system_name);
-		bufw_u32(w, f->filename);
-		bufw_u32(w, f->start_line);
-	}
-	bufw_u32(w, b->nlines);
-	for (uint32_t i = 0; i < b->nlines; i++) {
-		bufw_u32(w, b->lines[i].function);
-		bufw_u32(w, b->lines[i].line);
-	}
-	bufw_u32(w, b->nlocations);
-	for (uint32_t i = 0; i < b->nlocations; i++) {
-		const struct export_location *l = &b->locations[i];
-
-		bufw_u32(w, l->mapping);
-		bufw_u32(w, l->first_line);
-		bufw_u32(w, l->nlines);
-		bufw_u64(w, l->address);
-	}
+	bufw_u32(w, s->n);
+	for (uint32_t i = 0; i < s->n; i++)
+		bufw_u64(w, s->ids[i]);
 }
 
-static void encode_samples(struct bufw *w, const struct export_batch *b)
+int export_settled_decode(struct bufr *in, struct export_settled *ret)
 {
-	bufw_u32(w, b->nsubjects);
-	for (uint32_t i = 0; i < b->nsubjects; i++) {
-		const struct export_subject *s = &b->subjects[i];
-
-		bufw_u32(w, s->pid);
-		bufw_u32(w, s->flags);
-		bufw_u64(w, s->cgroup_id);
-		bufw_u32(w, s->executable);
-	}
-	bufw_u32(w, b->nframes);
-	for (uint32_t i = 0; i < b->nframes; i++)
-		bufw_u32(w, b->frames[i]);
-	bufw_u32(w, b->nsamples);
-	for (uint32_t i = 0; i < b->nsamples; i++) {
-		const struct export_sample *s = &b->samples[i];
-
-		bufw_u32(w, s->subject);
-		bufw_u32(w, s->tid);
-		bufw_u32(w, s->comm);
-		bufw_u32(w, s->first_frame);
-		bufw_u32(w, s->nframes);
-		bufw_u64(w, s->count);
-		bufw_u64(w, s->nanoseconds);
-	}
-}
-
-void export_batch_encode(struct bufw *w, const struct export_batch *b)
-{
-	bufw_u64(w, b->id);
-	bufw_u64(w, b->wall_start_ns);
-	bufw_u64(w, b->duration_ns);
-	bufw_u64(w, b->period_ns);
-	encode_names(w, b);
-	encode_samples(w, b);
-}
-
-/*
- * The count of a table and its memory, one entry at least, so that NULL means out of memory. The
- * count is checked against the bytes that are there before anything is allocated.
- */
-static int decode_table(struct bufr *in, uint32_t max, size_t wire_size, size_t size,
-			uint32_t *ret_n, void **ret_table)
-{
-	uint32_t n = bufr_count(in, max, wire_size);
-	void *table;
+	CLEANUP_FREE uint64_t *ids = NULL;
+	uint32_t n = bufr_count(in, EXPORT_TABLE_MAX, WIRE_ID);
+	int err;
 
 	if (bufr_err(in))
 		return -EBADMSG;
-	table = calloc(n ? n : 1, size);
-	if (!table)
+	ids = calloc(n ? n : 1, sizeof(*ids));
+	if (!ids)
 		return -ENOMEM;
-	*ret_n = n;
-	*ret_table = table;
-	return 0;
-}
-
-static int decode_strings(struct bufr *in, struct export_batch *b)
-{
-	uint64_t total = 0;
-	size_t len;
-	int err = decode_table(in, EXPORT_TABLE_MAX, WIRE_STRING, sizeof(*b->strings), &b->nstrings,
-			       (void **)&b->strings);
-
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = bufr_u64(in);
+	err = bufr_end(in);
 	if (err)
 		return err;
-	for (uint32_t i = 0; i < b->nstrings && !bufr_err(in); i++) {
-		b->strings[i].text = bufr_blob(in, EXPORT_STRINGS_MAX, &len);
-		if (bufr_err(in))
-			break;
-		b->strings[i].len = (uint32_t)len;
-		total += len;
-	}
-	if (b->nstrings == 0 || b->strings[0].len != 0 || total > EXPORT_STRINGS_MAX)
-		bufr_fail(in);
+	ret->n = n;
+	ret->ids = TAKE(ids);
 	return 0;
 }
 
-static int decode_mappings(struct bufr *in, struct export_batch *b)
+void export_file_encode(struct bufw *w, const struct export_file *f)
 {
-	int err = decode_table(in, EXPORT_TABLE_MAX, WIRE_MAPPING, sizeof(*b->mappings),
-			       &b->nmappings, (void **)&b->mappings);
-
-	if (err)
-		return err;
-	for (uint32_t i = 0; i < b->nmappings; i++) {
-		struct export_mapping *m = &b->mappings[i];
-
-		m->start = bufr_u64(in);
-		m->limit = bufr_u64(in);
-		m->offset = bufr_u64(in);
-		m->filename = bufr_u32(in);
-		m->build_id = bufr_u32(in);
-		if (m->start > m->limit || m->filename >= b->nstrings || m->build_id >= b->nstrings)
-			bufr_fail(in);
-	}
-	return 0;
+	bufw_u32(w, (uint32_t)f->role);
+	bufw_u32(w, f->index);
+	bufw_u32(w, f->error);
+	bufw_u32(w, f->generation);
 }
 
-static int decode_functions(struct bufr *in, struct export_batch *b)
+int export_file_decode(struct bufr *in, struct export_file *ret)
 {
-	int err = decode_table(in, EXPORT_TABLE_MAX, WIRE_FUNCTION, sizeof(*b->functions),
-			       &b->nfunctions, (void **)&b->functions);
-
-	if (err)
-		return err;
-	for (uint32_t i = 0; i < b->nfunctions; i++) {
-		struct export_function *f = &b->functions[i];
-
-		f->name = bufr_u32(in);
-		f->system_name = bufr_u32(in);
-		f->filename = bufr_u32(in);
-		f->start_line = bufr_u32(in);
-		if (f->name >= b->nstrings || f->system_name >= b->nstrings ||
-		    f->filename >= b->nstrings)
-			bufr_fail(in);
-	}
-	return 0;
-}
-
-static int decode_lines(struct bufr *in, struct export_batch *b)
-{
-	int err = decode_table(in, EXPORT_TABLE_MAX, WIRE_LINE, sizeof(*b->lines), &b->nlines,
-			       (void **)&b->lines);
-
-	if (err)
-		return err;
-	for (uint32_t i = 0; i < b->nlines; i++) {
-		b->lines[i].function = bufr_u32(in);
-		b->lines[i].line = bufr_u32(in);
-		if (b->lines[i].function >= b->nfunctions)
-			bufr_fail(in);
-	}
-	return 0;
-}
-
-static int decode_locations(struct bufr *in, struct export_batch *b)
-{
-	uint64_t total = 0;
-	int err = decode_table(in, EXPORT_TABLE_MAX, WIRE_LOCATION, sizeof(*b->locations),
-			       &b->nlocations, (void **)&b->locations);
-
-	if (err)
-		return err;
-	for (uint32_t i = 0; i < b->nlocations; i++) {
-		struct export_location *l = &b->locations[i];
-
-		l->mapping = bufr_u32(in);
-		l->first_line = bufr_u32(in);
-		l->nlines = bufr_u32(in);
-		l->address = bufr_u64(in);
-		if (l->mapping >= b->nmappings || l->nlines == 0 || l->nlines > EXPORT_LINES_MAX ||
-		    (uint64_t)l->first_line + l->nlines > b->nlines)
-			bufr_fail(in);
-		total += l->nlines;
-	}
-	if (total > EXPORT_TOTAL_MAX)
-		bufr_fail(in);
-	return 0;
-}
-
-static int decode_subjects(struct bufr *in, struct export_batch *b)
-{
-	int err = decode_table(in, EXPORT_TABLE_MAX, WIRE_SUBJECT, sizeof(*b->subjects),
-			       &b->nsubjects, (void **)&b->subjects);
-
-	if (err)
-		return err;
-	for (uint32_t i = 0; i < b->nsubjects; i++) {
-		struct export_subject *s = &b->subjects[i];
-
-		s->pid = bufr_u32(in);
-		s->flags = bufr_u32(in);
-		s->cgroup_id = bufr_u64(in);
-		s->executable = bufr_u32(in);
-		if (s->executable >= b->nstrings)
-			bufr_fail(in);
-	}
-	return 0;
-}
-
-static int decode_frames(struct bufr *in, struct export_batch *b)
-{
-	int err = decode_table(in, EXPORT_TOTAL_MAX, WIRE_FRAME, sizeof(*b->frames), &b->nframes,
-			       (void **)&b->frames);
-
-	if (err)
-		return err;
-	for (uint32_t i = 0; i < b->nframes; i++) {
-		b->frames[i] = bufr_u32(in);
-		if (b->frames[i] >= b->nlocations)
-			bufr_fail(in);
-	}
-	return 0;
-}
-
-static int decode_samples(struct bufr *in, struct export_batch *b)
-{
-	uint64_t total = 0;
-	int err = decode_table(in, EXPORT_TABLE_MAX, WIRE_SAMPLE, sizeof(*b->samples), &b->nsamples,
-			       (void **)&b->samples);
-
-	if (err)
-		return err;
-	for (uint32_t i = 0; i < b->nsamples; i++) {
-		struct export_sample *s = &b->samples[i];
-
-		s->subject = bufr_u32(in);
-		s->tid = bufr_u32(in);
-		s->comm = bufr_u32(in);
-		s->first_frame = bufr_u32(in);
-		s->nframes = bufr_u32(in);
-		s->count = bufr_u64(in);
-		s->nanoseconds = bufr_u64(in);
-		if (s->subject >= b->nsubjects || s->comm >= b->nstrings ||
-		    s->nframes > EXPORT_FRAMES_MAX ||
-		    (uint64_t)s->first_frame + s->nframes > b->nframes || s->count > INT64_MAX ||
-		    s->nanoseconds > INT64_MAX)
-			bufr_fail(in);
-		total += s->nframes;
-	}
-	/* Ranges may overlap: without this a small message could ask for a profile of any size. */
-	if (total > EXPORT_TOTAL_MAX)
-		bufr_fail(in);
-	return 0;
-}
-
-/* In the order of the wire; a table is checked against those before it. */
-static int decode_tables(struct bufr *in, struct export_batch *b)
-{
-	static int (*const tables[])(struct bufr *, struct export_batch *) = {
-		decode_strings,	  decode_mappings, decode_functions, decode_lines,
-		decode_locations, decode_subjects, decode_frames,    decode_samples,
-	};
+	uint32_t role = bufr_u32(in);
+	struct export_file f = { .role = (enum export_role)role };
 	int err;
 
-	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
-		err = tables[i](in, b);
-		if (err)
-			return err;
-		if (bufr_err(in))
-			return -EBADMSG;
-	}
-	return bufr_end(in);
+	f.index = bufr_u32(in);
+	f.error = bufr_u32(in);
+	f.generation = bufr_u32(in);
+	if (role >= EXPORT_ROLE_COUNT)
+		bufr_fail(in);
+	err = bufr_end(in);
+	if (!err)
+		*ret = f;
+	return err;
 }
 
-int export_batch_decode(struct bufr *in, struct export_batch *ret)
+void export_taken_encode(struct bufw *w, const struct export_taken *t)
 {
-	struct export_batch b = {};
+	bufw_u64(w, t->id);
+	bufw_u64(w, t->nsamples);
+}
+
+int export_taken_decode(struct bufr *in, struct export_taken *ret)
+{
+	struct export_taken t = {};
 	int err;
 
-	b.id = bufr_u64(in);
-	b.wall_start_ns = bufr_u64(in);
-	b.duration_ns = bufr_u64(in);
-	b.period_ns = bufr_u64(in);
-	if (b.wall_start_ns > INT64_MAX || b.duration_ns > INT64_MAX || b.period_ns == 0 ||
-	    b.period_ns > INT64_MAX)
+	t.id = bufr_u64(in);
+	t.nsamples = bufr_u64(in);
+	err = bufr_end(in);
+	if (!err)
+		*ret = t;
+	return err;
+}
+
+void export_tap_encode(struct bufw *w, const struct export_tap *t)
+{
+	bufw_u64(w, t->id);
+	bufw_u64(w, t->duration_ns);
+}
+
+int export_tap_decode(struct bufr *in, struct export_tap *ret)
+{
+	struct export_tap t = {};
+	int err;
+
+	t.id = bufr_u64(in);
+	t.duration_ns = bufr_u64(in);
+	if (!t.id)
 		bufr_fail(in);
-	err = decode_tables(in, &b);
-	if (err) {
-		export_batch_fini(&b);
-		return err;
-	}
-	*ret = b;
-	return 0;
+	err = bufr_end(in);
+	if (!err)
+		*ret = t;
+	return err;
 }
 
 void export_done_encode(struct bufw *w, const struct export_done *d)
@@ -374,4 +154,312 @@ int export_done_decode(struct bufr *in, struct export_done *ret)
 	d.result = (enum export_result)result;
 	*ret = d;
 	return 0;
+}
+
+/* ---- messages with texts -------------------------------------------------------------------- */
+
+/* NULL is "". What is longer than the decoder takes is cut here: a refused message would end a process. */
+static void encode_text(struct bufw *w, const char *s, size_t max)
+{
+	bufw_blob(w, s, s ? strnlen(s, max) : 0);
+}
+
+/* Whole lines: half a path would name another control group. */
+static void encode_lines(struct bufw *w, const char *s, size_t max)
+{
+	size_t len = s ? strnlen(s, max + 1) : 0;
+
+	if (len > max) {
+		const char *end = memrchr(s, '\n', max);
+
+		len = end ? (size_t)(end - s) + 1 : 0;
+	}
+	bufw_blob(w, s, len);
+}
+
+/*
+ * One block for a message: arrays first, then its texts, each with a NUL. A text takes at most the
+ * bytes that it has on the wire, where four are its length.
+ */
+struct block {
+	char *mem;
+	char *next; /* text */
+};
+
+static int block_init(struct block *b, const struct bufr *in, size_t narray_bytes)
+{
+	if (bufr_err(in))
+		return -EBADMSG;
+	b->mem = calloc(1, narray_bytes + bufr_left(in) + 1);
+	if (!b->mem)
+		return -ENOMEM;
+	b->next = b->mem + narray_bytes;
+	return 0;
+}
+
+static const char *decode_text(struct bufr *in, struct block *b, size_t max)
+{
+	char *s = b->next;
+	size_t len;
+	const void *p = bufr_blob(in, max, &len);
+
+	if (!p)
+		return "";
+	memcpy(s, p, len); /* the NUL is there */
+	b->next += len + 1;
+	return s;
+}
+
+static int block_end(struct block *b, const struct bufr *in, void **ret_mem)
+{
+	int err = bufr_end(in);
+
+	if (err)
+		free(b->mem);
+	else
+		*ret_mem = b->mem;
+	return err;
+}
+
+void export_config_encode(struct bufw *w, const struct export_config *c)
+{
+	bufw_blob(w, c->settings, c->settings_len);
+	encode_text(w, c->hostname, EXPORT_LABEL_MAX);
+	encode_text(w, c->hash, SHORT_MAX);
+	encode_text(w, c->version, SHORT_MAX);
+	encode_text(w, c->token, SHORT_MAX);
+}
+
+int export_config_decode(struct bufr *in, struct export_config *ret, void **ret_mem)
+{
+	struct export_config c = {};
+	struct block b;
+	int err;
+
+	c.settings = bufr_blob(in, SETTINGS_MAX, &c.settings_len);
+	err = block_init(&b, in, 0);
+	if (err)
+		return err;
+	c.hostname = decode_text(in, &b, EXPORT_LABEL_MAX);
+	c.hash = decode_text(in, &b, SHORT_MAX);
+	c.version = decode_text(in, &b, SHORT_MAX);
+	c.token = decode_text(in, &b, SHORT_MAX);
+	err = block_end(&b, in, ret_mem);
+	if (!err)
+		*ret = c;
+	return err;
+}
+
+void export_facts_encode(struct bufw *w, const struct export_facts *f)
+{
+	bufw_u64(w, f->id);
+	bufw_u64(w, f->cgroup_id);
+	bufw_u32(w, f->pid);
+	bufw_u32(w, f->flags);
+	encode_text(w, f->executable, EXPORT_PATH_MAX);
+	encode_text(w, f->comm, SHORT_MAX);
+	encode_lines(w, f->cgroups, EXPORT_CGROUPS_MAX);
+}
+
+int export_facts_decode(struct bufr *in, struct export_facts *ret, void **ret_mem)
+{
+	struct export_facts f = {};
+	struct block b;
+	int err;
+
+	f.id = bufr_u64(in);
+	f.cgroup_id = bufr_u64(in);
+	f.pid = bufr_u32(in);
+	f.flags = bufr_u32(in);
+	err = block_init(&b, in, 0);
+	if (err)
+		return err;
+	f.executable = decode_text(in, &b, EXPORT_PATH_MAX);
+	f.comm = decode_text(in, &b, SHORT_MAX);
+	f.cgroups = decode_text(in, &b, EXPORT_CGROUPS_MAX);
+	err = block_end(&b, in, ret_mem);
+	if (!err)
+		*ret = f;
+	return err;
+}
+
+void export_labels_encode(struct bufw *w, const struct export_labels *l)
+{
+	bufw_u64(w, l->id);
+	bufw_u32(w, l->keep_one_in);
+	bufw_u32(w, l->nlabels);
+	for (uint32_t i = 0; i < l->nlabels; i++) {
+		encode_text(w, l->labels[i].name, LABEL_NAME_MAX);
+		encode_text(w, l->labels[i].value, EXPORT_LABEL_MAX);
+		encode_text(w, l->labels[i].source, EXPORT_PATH_MAX);
+	}
+}
+
+/* Sorted, each name once, service_name among them. */
+static bool labels_are_valid(const struct export_labels *l)
+{
+	bool has_service = false;
+
+	for (uint32_t i = 0; i < l->nlabels; i++) {
+		if (!*l->labels[i].name ||
+		    (i && strcmp(l->labels[i - 1].name, l->labels[i].name) >= 0))
+			return false;
+		has_service |= !strcmp(l->labels[i].name, "service_name") && *l->labels[i].value;
+	}
+	return has_service;
+}
+
+int export_labels_decode(struct bufr *in, struct export_labels *ret, void **ret_mem)
+{
+	struct export_labels l = {};
+	struct block b;
+	int err;
+
+	l.id = bufr_u64(in);
+	l.keep_one_in = bufr_u32(in);
+	l.nlabels = bufr_count(in, EXPORT_PAIRS_MAX, WIRE_LABEL);
+	err = block_init(&b, in, l.nlabels * sizeof(*l.labels));
+	if (err)
+		return err;
+	l.labels = (struct export_label *)b.mem;
+	for (uint32_t i = 0; i < l.nlabels; i++) {
+		l.labels[i].name = decode_text(in, &b, LABEL_NAME_MAX);
+		l.labels[i].value = decode_text(in, &b, EXPORT_LABEL_MAX);
+		l.labels[i].source = decode_text(in, &b, EXPORT_PATH_MAX);
+	}
+	if (!labels_are_valid(&l))
+		bufr_fail(in);
+	err = block_end(&b, in, ret_mem);
+	if (!err)
+		*ret = l;
+	return err;
+}
+
+void export_fate_encode(struct bufw *w, const struct export_fate *f)
+{
+	bufw_u64(w, f->batch);
+	bufw_u64(w, f->part);
+	bufw_u32(w, (uint32_t)f->kind);
+	bufw_u64(w, f->nsamples);
+	encode_text(w, f->sink, EXPORT_SINK_MAX);
+}
+
+int export_fate_decode(struct bufr *in, struct export_fate *ret, void **ret_mem)
+{
+	struct export_fate f = {};
+	uint32_t kind;
+	struct block b;
+	int err;
+
+	f.batch = bufr_u64(in);
+	f.part = bufr_u64(in);
+	kind = bufr_u32(in);
+	f.nsamples = bufr_u64(in);
+	if (kind >= EXPORT_FATE_COUNT)
+		bufr_fail(in);
+	err = block_init(&b, in, 0);
+	if (err)
+		return err;
+	f.kind = (enum export_fate_kind)kind;
+	f.sink = decode_text(in, &b, EXPORT_SINK_MAX);
+	err = block_end(&b, in, ret_mem);
+	if (!err)
+		*ret = f;
+	return err;
+}
+
+void export_status_encode(struct bufw *w, const struct export_status *s)
+{
+	uint32_t nprocesses = MIN(s->nprocesses, (uint32_t)EXPORT_PROCESSES_MAX);
+	uint32_t nmetrics = MIN(s->nmetrics, (uint32_t)EXPORT_METRICS_MAX);
+
+	bufw_u64(w, s->start_wall_ns);
+	bufw_u32(w, s->hz);
+	bufw_u32(w, s->ncpus);
+	bufw_u64(w, s->window_ns);
+	bufw_u32(w, nprocesses);
+	bufw_u32(w, nmetrics);
+	encode_text(w, s->config_path, EXPORT_PATH_MAX);
+	for (uint32_t i = 0; i < nprocesses; i++) {
+		const struct export_process *p = &s->processes[i];
+
+		encode_text(w, p->name, SHORT_MAX);
+		bufw_u32(w, p->pid);
+		bufw_u32(w, p->uid);
+		bufw_u64(w, p->caps_effective);
+		bufw_u64(w, p->caps_permitted);
+		bufw_u8(w, p->seccomp);
+		bufw_u8(w, p->no_new_privs);
+	}
+	for (uint32_t i = 0; i < nmetrics; i++) {
+		bufw_u32(w, (uint32_t)s->metrics[i].id);
+		encode_text(w, s->metrics[i].endpoint, EXPORT_SINK_MAX);
+		encode_text(w, s->metrics[i].label, SHORT_MAX);
+		bufw_u64(w, s->metrics[i].value);
+	}
+}
+
+static bool decode_bool(struct bufr *in)
+{
+	uint8_t v = bufr_u8(in);
+
+	if (v > 1)
+		bufr_fail(in);
+	return v;
+}
+
+static void decode_processes(struct bufr *in, struct block *b, struct export_status *s)
+{
+	for (uint32_t i = 0; i < s->nprocesses; i++) {
+		struct export_process *p = &s->processes[i];
+
+		p->name = decode_text(in, b, SHORT_MAX);
+		p->pid = bufr_u32(in);
+		p->uid = bufr_u32(in);
+		p->caps_effective = bufr_u64(in);
+		p->caps_permitted = bufr_u64(in);
+		p->seccomp = decode_bool(in);
+		p->no_new_privs = decode_bool(in);
+	}
+}
+
+static void decode_metrics(struct bufr *in, struct block *b, struct export_status *s)
+{
+	for (uint32_t i = 0; i < s->nmetrics; i++) {
+		uint32_t id = bufr_u32(in);
+
+		if (id >= EXPORT_METRIC_COUNT)
+			bufr_fail(in);
+		s->metrics[i].id = (enum export_metric_id)id;
+		s->metrics[i].endpoint = decode_text(in, b, EXPORT_SINK_MAX);
+		s->metrics[i].label = decode_text(in, b, SHORT_MAX);
+		s->metrics[i].value = bufr_u64(in);
+	}
+}
+
+int export_status_decode(struct bufr *in, struct export_status *ret, void **ret_mem)
+{
+	struct export_status s = {};
+	struct block b;
+	int err;
+
+	s.start_wall_ns = bufr_u64(in);
+	s.hz = bufr_u32(in);
+	s.ncpus = bufr_u32(in);
+	s.window_ns = bufr_u64(in);
+	s.nprocesses = bufr_count(in, EXPORT_PROCESSES_MAX, WIRE_PROCESS);
+	s.nmetrics = bufr_count(in, EXPORT_METRICS_MAX, WIRE_METRIC);
+	err = block_init(&b, in,
+			 s.nprocesses * sizeof(*s.processes) + s.nmetrics * sizeof(*s.metrics));
+	if (err)
+		return err;
+	s.processes = (struct export_process *)b.mem;
+	s.metrics = (struct export_metric *)(s.processes + s.nprocesses);
+	s.config_path = decode_text(in, &b, EXPORT_PATH_MAX);
+	decode_processes(in, &b, &s);
+	decode_metrics(in, &b, &s);
+	err = block_end(&b, in, ret_mem);
+	if (!err)
+		*ret = s;
+	return err;
 }

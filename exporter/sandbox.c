@@ -1,30 +1,41 @@
 #include "exporter/sandbox.h"
 
+#include "exporter/sandbox_filter.h"
+#include "exporter/sandbox_landlock.h"
+
 #include <cap-ng.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <seccomp.h>
-#include <sys/mman.h>
+#include <malloc.h>
+#include <netdb.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 enum {
-	/* A message, its tables (at most 4 times as much) and the compressed profile. */
+	/* A message, its tables (at most 4 times as much) and the compressed profile; */
 	MEMORY_BYTES_MAX = 512 * 1024 * 1024,
+	/* and what waits, windows for the page, TLS, threads. */
+	NETWORK_MEMORY_BYTES_MAX = 1024 * 1024 * 1024,
 	FDS_MAX = 16,
+	NETWORK_FDS_MAX = 512,
+	THREAD_STACK_BYTES = 512 * 1024,
 };
 
-static int limit_resources(void)
+static int limit_resources(bool has_network)
 {
-	static const struct {
+	const struct {
 		__rlimit_resource_t resource;
 		rlim_t max;
 	} limits[] = {
 		{ RLIMIT_CORE, 0 },
-		{ RLIMIT_NPROC, 0 },
-		{ RLIMIT_NOFILE, FDS_MAX },
-		{ RLIMIT_AS, MEMORY_BYTES_MAX },
+		/* Counts threads, those of all processes of our uid: the filter says no to processes. */
+		{ RLIMIT_NPROC, has_network ? RLIM_INFINITY : 0 },
+		{ RLIMIT_NOFILE, has_network ? NETWORK_FDS_MAX : FDS_MAX },
+		{ RLIMIT_AS, has_network ? NETWORK_MEMORY_BYTES_MAX : MEMORY_BYTES_MAX },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
@@ -57,69 +68,64 @@ static int drop_privileges(void)
 	return capng_apply(what) ? -EPERM : 0;
 }
 
-static int allow(scmp_filter_ctx filter)
+/*
+ * What glibc loads and reads only when it is first needed. `files` and `dns` are libraries of their
+ * own before glibc 2.34.
+ */
+static int prepare_network(void)
 {
-	/* clang-format off */
-	static const int calls[] = {
-		/* the channel and the output */
-		SCMP_SYS(read), SCMP_SYS(write), SCMP_SYS(writev), SCMP_SYS(recvmsg),
-		SCMP_SYS(sendmsg), SCMP_SYS(getsockopt), SCMP_SYS(poll), SCMP_SYS(ppoll),
-		SCMP_SYS(fstat), SCMP_SYS(fstatfs), SCMP_SYS(lseek), SCMP_SYS(ftruncate),
-		SCMP_SYS(close),
-		/* memory */
-		SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise),
-		SCMP_SYS(getrandom), SCMP_SYS(futex),
-		/* time, signals (glibc 2.41's getrandom(3) blocks them), the end */
-		SCMP_SYS(clock_gettime), SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn),
-		SCMP_SYS(restart_syscall), SCMP_SYS(exit), SCMP_SYS(exit_group),
-	};
-	/* clang-format on */
-	int err = 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(calls) && !err; i++)
-		err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, calls[i], 0);
-	if (!err)
-		err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
-				       SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	if (!err)
-		err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
-				       SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	if (!err)
-		err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
-				       SCMP_A1(SCMP_CMP_EQ, F_GET_SEALS));
-	/* glibc's fstat() is newfstatat(fd, "", ..., AT_EMPTY_PATH). */
-	if (!err)
-		err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(newfstatat), 1,
-				       SCMP_A3(SCMP_CMP_EQ, AT_EMPTY_PATH));
-	return err;
-}
-
-static int filter_calls(void)
-{
-	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_KILL_PROCESS);
+	static const char *const services[] = { "libnss_files.so.2", "libnss_dns.so.2" };
+	struct addrinfo *found = NULL;
+	pthread_attr_t attr;
 	int err;
 
-	if (!filter)
-		return -ENOMEM;
-	err = allow(filter);
+	for (size_t i = 0; i < ARRAY_SIZE(services); i++)
+		(void)dlopen(services[i], RTLD_NOW);
+	if (!getaddrinfo("localhost", "80", &(struct addrinfo){ .ai_socktype = SOCK_STREAM },
+			 &found))
+		freeaddrinfo(found);
+	/* Many are started and soon gone: a heap and 8 MiB of stack for each would only cost. */
+	(void)mallopt(M_ARENA_MAX, 1);
+	err = pthread_attr_init(&attr);
+	if (err)
+		return -err;
+	err = pthread_attr_setstacksize(&attr, THREAD_STACK_BYTES);
 	if (!err)
-		err = seccomp_load(filter);
-	seccomp_release(filter);
-	return err;
+		err = pthread_setattr_default_np(&attr);
+	(void)pthread_attr_destroy(&attr);
+	return -err;
 }
 
-int sandbox_enter(void)
+int sandbox_enter(const struct sandbox_conf *conf, int *ret_landlock)
 {
-	int err;
+	int landlock = 0;
+	int err = conf->has_network ? prepare_network() : 0;
 
-	err = drop_privileges();
-	if (err || !SANDBOX_IS_WHOLE)
-		return err;
-	err = limit_resources();
+	if (!err)
+		err = drop_privileges();
 	if (err)
 		return err;
-	/* Others of our uid, which may be nobody's, must not look in. */
-	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
-		return -errno;
-	return filter_calls();
+	if (SANDBOX_IS_WHOLE) {
+		err = limit_resources(conf->has_network);
+		if (err)
+			return err;
+		/* Others of our uid, which may be nobody's, must not look in. */
+		if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+			return -errno;
+		if (conf->has_network)
+			err = sandbox_landlock(conf->output_dir_fd, &landlock);
+		if (!err)
+			err = sandbox_filter(conf);
+		if (err)
+			return err;
+	}
+	*ret_landlock = landlock;
+	return 0;
+}
+
+bool sandbox_is_outdated(void)
+{
+	CLEANUP_FD int fd = open("/etc/resolv.conf", O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 && errno == EACCES;
 }

@@ -76,3 +76,41 @@ int utf8_repair(const char *s, size_t len, char **ret, size_t *ret_len)
 	*ret_len = to;
 	return 0;
 }
+
+size_t utf8_cut(const char *s, size_t len, size_t max)
+{
+	if (len <= max)
+		return len;
+	while (max && ((uint8_t)s[max] & 0xc0) == 0x80)
+		max--;
+	return max;
+}
+
+/* C0, DEL, C1, and what some programs take for a line's end: U+2028 and U+2029. */
+static bool is_control(const uint8_t *p, size_t len)
+{
+	if (len == 1)
+		return p[0] < 0x20 || p[0] == 0x7f;
+	if (len == 2)
+		return p[0] == 0xc2 && p[1] < 0xa0;
+	return len == 3 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9);
+}
+
+void utf8_clean(const char *s, size_t len, char *ret, size_t size)
+{
+	const uint8_t *p = (const uint8_t *)s;
+	size_t n, out, to = 0;
+
+	for (size_t i = 0; i < len; i += n ? n : 1) {
+		bool is_shown;
+
+		n = char_len(p + i, len - i);
+		is_shown = n && !is_control(p + i, n);
+		out = is_shown ? n : sizeof(replacement);
+		if (to + out > size - 1)
+			break;
+		memcpy(ret + to, is_shown ? s + i : replacement, out);
+		to += out;
+	}
+	ret[to] = 0;
+}

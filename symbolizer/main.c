@@ -121,6 +121,16 @@ static int dump_file(const struct options *o)
 	return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+/* The socket blocks, and yet refuses a payload's memfd while too many descriptors of this user are in flight. */
+static int reply(uint32_t type, const struct bufw *out)
+{
+	int err;
+
+	while ((err = ipc_send(IPC_FD, type, out->data, out->len, -1)) == -EAGAIN)
+		(void)poll(NULL, 0, 1);
+	return err;
+}
+
 static int answer(struct handles *h, const struct ipc_msg *msg, struct msg_request *req, struct bufw *out)
 {
 	struct bufr in;
@@ -140,7 +150,7 @@ static int answer(struct handles *h, const struct ipc_msg *msg, struct msg_reque
 	default:
 		return -EBADMSG;
 	}
-	return ipc_send(IPC_FD, msg->type, out->data, out->len, -1);
+	return reply(msg->type, out);
 }
 
 static void end_batch(struct handles *h)

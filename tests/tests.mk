@@ -23,34 +23,83 @@ $(OUT)/tests/fuzz/fuzz_%: $(OUT)/tests/fuzz/fuzz_%.o $$(FUZZ_OBJS_$$*)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(FUZZ_LIBS_$*) $(LIBS_BASE)
 
 # base and config
-UNIT += buf log loop ipc config
+UNIT += buf log loop ipc config config_endpoints config_wire
 TEST_OBJS_buf := $(OUT)/base/buf.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_buf := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_log := $(OUT)/base/log.o $(OUT)/base/clock.o
 TEST_OBJS_loop := $(OUT)/base/loop.o $(OUT)/base/clock.o
 TEST_OBJS_ipc := $(BASE_OBJS) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_ipc := $(ALLOC_FAIL_LDFLAGS)
-TEST_OBJS_config := $(CONFIG_OBJS) $(BASE_OBJS) $(ALLOC_FAIL_OBJ)
+TEST_OBJS_config := $(CONFIG_OBJS) $(CONFIG_LOAD_OBJS) $(BASE_OBJS) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_config := $(ALLOC_FAIL_LDFLAGS)
 TEST_LIBS_config := -lyaml
+TEST_OBJS_config_endpoints := $(CONFIG_OBJS) $(CONFIG_LOAD_OBJS) $(BASE_OBJS) $(OUT)/tests/unit/config_fixture.o
+TEST_LIBS_config_endpoints := -lyaml
+TEST_OBJS_config_wire := $(TEST_OBJS_config_endpoints) $(ALLOC_FAIL_OBJ)
+TEST_LDFLAGS_config_wire := $(ALLOC_FAIL_LDFLAGS)
+TEST_LIBS_config_wire := -lyaml
 
 # exporter
 UNIT += msg_exporter labels intern pprof exporter_sandbox exporter
-TEST_OBJS_msg_exporter := $(OUT)/exporter/msg.o $(OUT)/base/buf.o $(OUT)/tests/unit/export_fixture.o $(ALLOC_FAIL_OBJ)
+TEST_OBJS_msg_exporter := $(EXPORT_MSG_OBJS) $(OUT)/base/buf.o $(OUT)/tests/unit/export_fixture.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_msg_exporter := $(ALLOC_FAIL_LDFLAGS)
-TEST_OBJS_labels := $(call obj,exporter,labels utf8)
+TEST_OBJS_labels := $(call obj,exporter,labels cgroup utf8) $(OUT)/config/value.o $(OUT)/base/buf.o $(ALLOC_FAIL_OBJ)
+TEST_LDFLAGS_labels := $(ALLOC_FAIL_LDFLAGS)
+UNIT += cgroup profiles
+TEST_OBJS_cgroup := $(OUT)/exporter/cgroup.o
+$(OUT)/tests/unit/test_cgroup.o: CPPFLAGS += -DCGROUP_VECTORS='"tests/unit/cgroup_vectors.tsv"'
+EXPORT_PROFILE_OBJS := $(call obj,exporter,profiles pprof tables gzip intern labels cgroup utf8) $(EXPORT_MSG_OBJS) \
+	$(OUT)/config/value.o $(OUT)/base/buf.o $(PROTO_OBJS)
+TEST_OBJS_profiles := $(EXPORT_PROFILE_OBJS) $(OUT)/base/clock.o $(call obj,tests/unit,export_fixture pprof_check) $(ALLOC_FAIL_OBJ)
+TEST_LDFLAGS_profiles := $(ALLOC_FAIL_LDFLAGS)
+TEST_LIBS_profiles := -lprotobuf-c -lz
+$(OUT)/tests/unit/test_profiles.o $(OUT)/tests/fuzz/fuzz_msg_exporter.o: $(OUT)/gen/exporter/profile.pb-c.c
 TEST_OBJS_intern := $(OUT)/exporter/intern.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_intern := $(ALLOC_FAIL_LDFLAGS)
-TEST_OBJS_pprof := $(call obj,exporter,pprof tables gzip intern labels utf8 msg) $(OUT)/gen/exporter/profile.pb-c.o \
-	$(OUT)/base/buf.o $(call obj,tests/unit,export_fixture pprof_check) $(ALLOC_FAIL_OBJ)
+TEST_OBJS_pprof := $(TEST_OBJS_profiles)
 TEST_LDFLAGS_pprof := $(ALLOC_FAIL_LDFLAGS)
 TEST_LIBS_pprof := -lprotobuf-c -lz
-TEST_OBJS_exporter_sandbox := $(OUT)/exporter/sandbox.o
-TEST_OBJS_exporter := $(OUT)/exporter/msg.o $(BASE_OBJS) $(call obj,tests/unit,export_fixture)
+SANDBOX_OBJS := $(call obj,exporter,sandbox sandbox_filter sandbox_landlock)
+TEST_OBJS_exporter_sandbox := $(SANDBOX_OBJS)
+TEST_OBJS_exporter_tls := $(SANDBOX_OBJS) $(OUT)/exporter/http.o $(BASE_OBJS)
+TEST_LIBS_exporter_tls := -lcurl
+UNIT += push push_reply directory delivery exporter_tls
+PUSH_OBJS := $(call obj,exporter,push push_settings push_request push_reply http)
+TEST_OBJS_push := $(PUSH_OBJS) $(EXPORT_PROFILE_OBJS) $(filter-out %/buf.o,$(BASE_OBJS)) $(OUT)/tests/unit/http_fixture.o
+TEST_OBJS_push_reply := $(call obj,exporter,push_reply utf8)
+TEST_LIBS_push_reply := -ljansson
+TEST_LIBS_push := -lcurl -ljansson -lprotobuf-c -lz
+$(OUT)/tests/unit/test_push.o: $(OUT)/gen/exporter/push.pb-c.c
+TEST_OBJS_directory := $(OUT)/exporter/directory.o $(EXPORT_PROFILE_OBJS) $(filter-out %/buf.o,$(BASE_OBJS))
+TEST_LIBS_directory := -lprotobuf-c -lz
+# It runs the program itself.
+TEST_OBJS_delivery := $(EXPORT_MSG_OBJS) $(CONFIG_OBJS) $(CONFIG_LOAD_OBJS) $(BASE_OBJS) \
+	$(call obj,tests/unit,export_fixture http_fixture)
+TEST_LIBS_delivery := -lyaml
+$(OUT)/tests/unit/test_delivery: | $(BIN)/flamed-exporter
+$(OUT)/tests/unit/test_delivery.o: CPPFLAGS += -DEXPORTER_PATH='"$(BIN)/flamed-exporter"'
+TEST_OBJS_exporter := $(EXPORT_MSG_OBJS) $(BASE_OBJS) $(call obj,tests/unit,export_fixture)
 $(OUT)/tests/unit/pprof_check.o $(OUT)/tests/unit/test_pprof.o: $(OUT)/gen/exporter/profile.pb-c.c
 # It runs the program itself.
 $(OUT)/tests/unit/test_exporter: | $(BIN)/flamed-exporter
 $(OUT)/tests/unit/test_exporter.o: CPPFLAGS += -DEXPORTER_PATH='"$(BIN)/flamed-exporter"'
+
+# exporter: what it serves
+UNIT += recent flame web web_api
+TEST_OBJS_recent := $(call obj,exporter,recent) $(EXPORT_MSG_OBJS) $(OUT)/base/buf.o $(OUT)/tests/unit/export_fixture.o \
+	$(ALLOC_FAIL_OBJ)
+TEST_LDFLAGS_recent := $(ALLOC_FAIL_LDFLAGS)
+TEST_LIBS_recent := -lz
+TEST_OBJS_flame := $(call obj,exporter,flame flame_view intern utf8) $(OUT)/tests/unit/export_fixture.o $(ALLOC_FAIL_OBJ)
+TEST_LDFLAGS_flame := $(ALLOC_FAIL_LDFLAGS)
+WEB_OBJS := $(call obj,exporter,web api api_status metrics listener access reply ondemand assets recent flame flame_view services \
+	status labels cgroup utf8 intern tables gzip pprof) $(EXPORT_MSG_OBJS) $(CONFIG_OBJS) $(BASE_OBJS) \
+	$(OUT)/gen/exporter/profile.pb-c.o
+TEST_OBJS_web := $(WEB_OBJS) $(call obj,tests/unit,web_fixture export_fixture pprof_check)
+TEST_LIBS_web := -lmicrohttpd -ljansson -lcurl -lprotobuf-c -lz
+TEST_OBJS_web_api := $(TEST_OBJS_web)
+TEST_LIBS_web_api := $(TEST_LIBS_web)
+$(OUT)/tests/unit/test_web.o: $(OUT)/gen/exporter/profile.pb-c.c
 
 # symbolizer
 UNIT += msg_symbolizer cfi symtab demangle symbolizer_sandbox elffile answer
@@ -104,7 +153,7 @@ TEST_LIBS_selfunwind = $(TEST_LIBS_answer)
 # ---- workloads: programs of known call chains (tests/workloads/), compiled as distributions do -------
 
 WORKLOADS := chain_c chain_pie chain_nopie chain_static chain_stripped chain_lld chain_cpp threads4 recurse \
-	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib go_spin
+	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin
 WORKLOAD_CFLAGS := -O2 -g -fomit-frame-pointer -fstack-protector-strong -D_GNU_SOURCE $(WARN)
 WORKLOAD_SOURCE_chain_pie := chain_c.c
 WORKLOAD_SOURCE_chain_nopie := chain_c.c
@@ -127,6 +176,10 @@ $(OUT)/workloads/go_spin: tests/workloads/go/spin.go
 	$(call say,GO,$@)mkdir -p $(@D)
 	$(Q)env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE='$(abspath $(OUT))/gocache' CGO_ENABLED=0 \
 		/usr/bin/go build -o $@ $<
+# The one workload that is made of more: a file system that stops answering.
+$(OUT)/workloads/fuse_server: $(OUT)/tests/workloads/fuse_server.o $(OUT)/tests/unit/fuse_server.o
+	$(call say,LINK,$@)mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^
 workload_source = tests/workloads/$(or $(WORKLOAD_SOURCE_$(1)),$(1).c)
 $(OUT)/workloads/%: $$(call workload_source,$$*) tests/workloads/workload.h
 	$(call say,WORKLOAD,$@)mkdir -p $(@D)
@@ -134,8 +187,8 @@ $(OUT)/workloads/%: $$(call workload_source,$$*) tests/workloads/workload.h
 		$(WORKLOAD_CFLAGS)) $(WORKLOAD_FLAGS_$*) -o $@ $<
 
 # what the agent hears of processes and files
-UNIT += event procmaps rights sideband reader readerclient
-READER_OBJS := $(call obj,agent,reader reader_open reader_scan reader_box procmaps perfring sideband rights event) \
+UNIT += event procmaps rights sideband reader reader_cgroup readerclient
+READER_OBJS := $(call obj,agent,reader reader_open reader_scan reader_cgroup reader_box procmaps perfring sideband rights event) \
 	$(OUT)/symbolizer/msg.o $(BASE_OBJS)
 TEST_OBJS_event := $(READER_OBJS) $(OUT)/agent/event_log.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_event := $(ALLOC_FAIL_LDFLAGS)
@@ -143,25 +196,39 @@ TEST_OBJS_procmaps := $(OUT)/agent/procmaps.o
 TEST_OBJS_rights := $(OUT)/agent/rights.o $(BASE_OBJS)
 TEST_OBJS_sideband := $(call obj,agent,sideband perfring) $(BASE_OBJS)
 TEST_OBJS_reader := $(READER_OBJS)
+TEST_OBJS_reader_cgroup := $(call obj,agent,readerclient child) $(READER_OBJS)
 TEST_OBJS_readerclient := $(call obj,agent,readerclient child) $(READER_OBJS) $(OUT)/tests/unit/fuse_server.o
 
+UNIT += announce
+TEST_OBJS_announce := $(OUT)/agent/announce.o $(OUT)/base/clock.o $(ALLOC_FAIL_OBJ)
+TEST_LDFLAGS_announce := $(ALLOC_FAIL_LDFLAGS)
+
 # agent: from events to batches, and the children
-UNIT += procs queue aggregate batch window pipeline pipeline_life child kallsyms command
+UNIT += procs queue aggregate batch window pending pipeline pipeline_life pipeline_labels pipeline_taps child kallsyms command
 TEST_OBJS_procs := $(call obj,agent,procs maps files rows) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_procs := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_queue := $(call obj,agent,queue) $(OUT)/base/clock.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_queue := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_aggregate := $(UNWIND_OBJS) $(call obj,agent,aggregate procs) $(OUT)/base/clock.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_aggregate := $(ALLOC_FAIL_LDFLAGS)
-TEST_OBJS_batch := $(OUT)/agent/batch.o $(OUT)/exporter/msg.o $(BASE_OBJS) $(ALLOC_FAIL_OBJ)
+TEST_OBJS_batch := $(OUT)/agent/batch.o $(EXPORT_MSG_OBJS) $(BASE_OBJS) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_batch := $(ALLOC_FAIL_LDFLAGS)
 PIPELINE_OBJS := $(UNWIND_OBJS) $(call obj,agent,procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
+	pending pipeline_labels pipeline_windows \
 	event event_log) \
-	$(OUT)/symbolizer/msg.o $(OUT)/exporter/msg.o $(BASE_OBJS)
+	$(OUT)/symbolizer/msg.o $(EXPORT_MSG_OBJS) $(BASE_OBJS)
 TEST_OBJS_window := $(PIPELINE_OBJS)
 TEST_OBJS_pipeline := $(PIPELINE_OBJS) $(call obj,tests/unit,pipeline_fixture rows_fixture)
 TEST_OBJS_pipeline_life := $(TEST_OBJS_pipeline)
+TEST_OBJS_pipeline_labels := $(TEST_OBJS_pipeline)
+TEST_OBJS_pipeline_taps := $(TEST_OBJS_pipeline)
+TEST_OBJS_pending := $(call obj,agent,pending procs maps files rows) $(ALLOC_FAIL_OBJ)
+TEST_LDFLAGS_pending := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_child := $(call obj,agent,child symclient) $(OUT)/symbolizer/msg.o $(BASE_OBJS)
+TEST_OBJS_timeline := $(OUT)/agent/timeline.o $(OUT)/base/clock.o
+TEST_OBJS_place := $(OUT)/agent/place.o $(BASE_OBJS)
+TEST_OBJS_expclient := $(call obj,agent,expclient consignment child) $(EXPORT_MSG_OBJS) $(BASE_OBJS)
+UNIT += timeline place expclient
 TEST_OBJS_kallsyms := $(OUT)/agent/kallsyms.o $(BASE_OBJS)
 TEST_OBJS_command := $(OUT)/agent/command.o $(BASE_OBJS)
 
@@ -173,6 +240,14 @@ TEST_LIBS_sample := -lbpf -pthread
 TEST_OBJS_sampler := $(TEST_OBJS_sample)
 TEST_LIBS_sampler := -lbpf -lm
 TEST_OBJS_cpulist := $(OUT)/agent/cpulist.o
+
+# The engine with all of it: this program is the reader, the symbolizer is the program itself.
+UNIT += engine
+ENGINE_OBJS := $(call obj,agent,engine engine_programs announce symclient kallsyms readerclient child)
+TEST_OBJS_engine = $(sort $(ENGINE_OBJS) $(SAMPLER_OBJS) $(READER_OBJS) $(PIPELINE_OBJS))
+TEST_LIBS_engine := -lbpf
+$(OUT)/tests/unit/test_engine: | $(BIN)/flamed-symbolizer
+$(OUT)/tests/unit/test_engine.o: CPPFLAGS += -DSYMBOLIZER_PATH='"$(BIN)/flamed-symbolizer"'
 
 # ---- benchmarks: `make bench` prints a table and writes docs/benchmarks.md; BENCH_ARGS='--quick --only cpu'
 
@@ -198,9 +273,10 @@ bench-built: all workloads $(BENCH_PROGRAMS)
 # ---- fuzz targets of the agent and the exporter ----------------------------------------------------
 
 FUZZ += msg_exporter sideband procmaps eventlog unwind
-FUZZ_OBJS_msg_exporter := $(call obj,exporter,pprof tables gzip intern labels utf8 msg) \
-	$(OUT)/gen/exporter/profile.pb-c.o $(OUT)/base/buf.o $(call obj,tests/unit,pprof_check)
+FUZZ_OBJS_msg_exporter := $(EXPORT_PROFILE_OBJS) $(call obj,tests/unit,pprof_check)
 FUZZ_LIBS_msg_exporter := -lprotobuf-c -lz
+FUZZ += cgroup
+FUZZ_OBJS_cgroup := $(call obj,exporter,cgroup labels utf8) $(OUT)/config/value.o $(OUT)/base/buf.o
 FUZZ_OBJS_sideband := $(call obj,agent,sideband perfring) $(BASE_OBJS)
 FUZZ_OBJS_procmaps := $(OUT)/agent/procmaps.o
 FUZZ_OBJS_eventlog := $(call obj,agent,event event_log) $(OUT)/symbolizer/msg.o $(BASE_OBJS)
@@ -241,9 +317,12 @@ sanitized: $$(SANITIZED)
 	@:
 
 # Programs too large or too special for `check`; ACCURACY_ARGS='openssl java' runs only rows with these words.
+# PYROSCOPE=/path/to/pyroscope: also against a real server (docs/pyroscope.md).
 .PHONY: accuracy accuracy-built
 accuracy: deps-check
 	@$(MAKE) --no-print-directory -j$(shell nproc) accuracy-built
-accuracy-built: all $(OUT)/workloads/go_spin
+accuracy-built: all workloads
 	@$(AS_ROOT) env E2E_BIN='$(abspath $(BIN))' E2E_WORKLOADS='$(abspath $(OUT))/workloads' \
 		tests/e2e/accuracy.py $(or $(ACCURACY_ARGS),--write docs/accuracy.md)
+	@$(AS_ROOT) env E2E_BIN='$(abspath $(BIN))' E2E_WORKLOADS='$(abspath $(OUT))/workloads' \
+		PYROSCOPE='$(PYROSCOPE)' tests/e2e/real_pyroscope.py || [ $$? = 77 ]

@@ -64,8 +64,14 @@ static void init_samples(struct export_fixture *f)
 	uint32_t worker = export_fixture_string(f, "worker");
 	uint32_t kthread = export_fixture_string(f, "kworker/0:1");
 
-	f->subjects[0] = (struct export_subject){ 100, 0, 4242, app };
-	f->subjects[1] = (struct export_subject){ 7, EXPORT_SUBJECT_KERNEL, 1, 0 };
+	f->pairs[0] = (struct export_pair){ export_fixture_string(f, "service_name"),
+					    export_fixture_string(f, "kernel") };
+	f->pairs[1] = (struct export_pair){ export_fixture_string(f, "container_id"),
+					    export_fixture_string(f, "c0ffee") };
+	f->pairs[2] = (struct export_pair){ f->pairs[0].name, comm };
+	f->batch.npairs = 3;
+	f->subjects[0] = (struct export_subject){ 1001, 100, 0, 4242, app, 1, 2 };
+	f->subjects[1] = (struct export_subject){ 1002, 7, EXPORT_SUBJECT_KERNEL, 1, 0, 0, 0 };
 	f->batch.nsubjects = 2;
 	memcpy(f->frames, frames, sizeof(frames));
 	f->batch.nframes = ARRAY_SIZE(frames);
@@ -88,6 +94,7 @@ void export_fixture_init(struct export_fixture *f)
 		.functions = f->functions,
 		.lines = f->lines,
 		.locations = f->locations,
+		.pairs = f->pairs,
 		.subjects = f->subjects,
 		.samples = f->samples,
 		.frames = f->frames,

@@ -100,7 +100,7 @@ static int on_batch(void *arg, const struct export_batch *b)
 	struct bufr in;
 
 	assert(w->nbatches <= WORLD_BATCHES_MAX);
-	for (uint32_t i = 0; i < b->nsamples; i++)
+	for (uint32_t i = 0; i < b->nsamples && !b->tap; i++)
 		w->nbatch_samples += b->samples[i].count;
 	export_batch_encode(out, b);
 	must(bufw_end(out));
@@ -111,8 +111,39 @@ static int on_batch(void *arg, const struct export_batch *b)
 	return 0;
 }
 
+static int on_announce(void *arg, const struct pipeline_subject *s)
+{
+	struct world_announced *a = calloc(1, sizeof(*a));
+	struct world *w = arg;
+
+	assert(a);
+	if (w->announce_err) {
+		free(a);
+		return w->announce_err;
+	}
+	a->id = s->id;
+	a->cgroup_id = s->cgroup_id;
+	a->pid = s->pid;
+	a->kernel_thread = s->kernel_thread;
+	snprintf(a->executable, sizeof(a->executable), "%.63s", s->executable);
+	snprintf(a->comm, sizeof(a->comm), "%.31s", s->comm);
+	w->nannounced++;
+	APPEND(w->announced, a);
+	return 0;
+}
+
+static int on_filter(void *arg, uint32_t pid, uint32_t keep_one_in)
+{
+	struct world *w = arg;
+	size_t len = strlen(w->filters);
+
+	snprintf(w->filters + len, sizeof(w->filters) - len, "%u:%u ", pid, keep_one_in);
+	return 0;
+}
+
 static const struct pipeline_ops ops = { .open = on_open, .rows = on_rows, .names = on_names,
-					 .kernel = on_kernel, .rescan = on_rescan, .batch = on_batch };
+					 .kernel = on_kernel, .rescan = on_rescan, .batch = on_batch,
+					 .announce = on_announce, .filter = on_filter };
 
 void world_init(struct world *w, const struct pipeline_conf *conf)
 {
@@ -143,6 +174,10 @@ void world_fini(struct world *w)
 	for (struct world_kernel *k = w->kernels, *next; k; k = next) {
 		next = k->next;
 		free(k);
+	}
+	for (struct world_announced *a = w->announced, *next; a; a = next) {
+		next = a->next;
+		free(a);
 	}
 	for (uint32_t i = 0; i < WORLD_FILES_MAX; i++)
 		free(w->paths[i]);
@@ -466,6 +501,60 @@ bool world_answer_one(struct world *w, uint64_t time_ns, uint32_t which, const v
 	return true;
 }
 
+/* ---- labels and taps ----------------------------------------------------------------------------- */
+
+void world_start_labels(struct world *w, uint64_t time_ns, uint64_t labels_wait_ns)
+{
+	struct event e = { .type = EVENT_START, .time_ns = time_ns,
+			   .start = { .wall_ns = 1, .hz = 100, .ncpus = 4, .labels_wait_ns = labels_wait_ns } };
+
+	world_event(w, &e);
+}
+
+void world_labels(struct world *w, uint64_t time_ns, uint64_t id, uint32_t keep_one_in,
+		  const struct event_label *labels, uint32_t n)
+{
+	struct event e = { .type = EVENT_LABELS, .time_ns = time_ns,
+			   .labels = { .subject_id = id, .keep_one_in = keep_one_in, .nlabels = n,
+				       .labels = labels } };
+
+	world_event(w, &e);
+}
+
+bool world_label_one(struct world *w, uint64_t time_ns, uint32_t keep_one_in)
+{
+	struct world_announced *a = w->announced;
+	char pid[32];
+
+	if (!a)
+		return false;
+	w->announced = a->next;
+	snprintf(pid, sizeof(pid), "%u", a->pid);
+	world_labels(w, time_ns, a->id, keep_one_in,
+		     (struct event_label[]){ { "exe_pid", pid }, { "service_name", base_name(a->executable) } }, 2);
+	free(a);
+	return true;
+}
+
+void world_label_all(struct world *w, uint64_t time_ns, uint32_t keep_one_in)
+{
+	while (world_label_one(w, time_ns, keep_one_in))
+		;
+}
+
+void world_relabel(struct world *w, uint64_t time_ns)
+{
+	world_event(w, &(struct event){ .type = EVENT_RELABEL, .time_ns = time_ns });
+}
+
+void world_tap(struct world *w, uint64_t time_ns, uint64_t id, uint64_t duration_ns)
+{
+	struct event e = { .type = EVENT_TAP, .time_ns = time_ns,
+			   .tap = { .id = id, .wall_start_ns = time_ns + 7, .duration_ns = duration_ns } };
+
+	world_event(w, &e);
+}
+
 void world_settle(struct world *w, uint64_t time_ns)
 {
 	while (w->opens || w->requests || w->kernels) {
@@ -497,17 +586,50 @@ static void print_string(FILE *out, const struct export_batch *b, uint32_t i)
 	fprintf(out, "%.*s", (int)b->strings[i].len, b->strings[i].text);
 }
 
-char *world_text(const struct world *w, uint32_t batch)
+struct export_batch world_batch(const struct world *w, uint32_t batch)
 {
 	struct export_batch b;
 	struct bufr in;
+
+	assert(batch < w->nbatches);
+	bufr_init(&in, w->batches[batch].data, w->batches[batch].len);
+	must(export_batch_decode(&in, &b));
+	return b;
+}
+
+char *world_subjects(const struct world *w, uint32_t batch)
+{
+	struct export_batch b = world_batch(w, batch);
 	char *text = NULL;
 	size_t bytes;
 	FILE *out = open_memstream(&text, &bytes);
 
-	assert(out && batch < w->nbatches);
-	bufr_init(&in, w->batches[batch].data, w->batches[batch].len);
-	must(export_batch_decode(&in, &b));
+	assert(out);
+	for (uint32_t i = 0; i < b.nsubjects; i++) {
+		const struct export_subject *s = &b.subjects[i];
+
+		fprintf(out, "%u", s->pid);
+		for (uint32_t k = 0; k < s->npairs; k++) {
+			fputc(' ', out);
+			print_string(out, &b, b.pairs[s->first_pair + k].name);
+			fputc('=', out);
+			print_string(out, &b, b.pairs[s->first_pair + k].value);
+		}
+		fputc('\n', out);
+	}
+	fclose(out);
+	export_batch_fini(&b);
+	return text;
+}
+
+char *world_text(const struct world *w, uint32_t batch)
+{
+	struct export_batch b = world_batch(w, batch);
+	char *text = NULL;
+	size_t bytes;
+	FILE *out = open_memstream(&text, &bytes);
+
+	assert(out);
 	for (uint32_t i = 0; i < b.nsamples; i++) {
 		const struct export_sample *s = &b.samples[i];
 

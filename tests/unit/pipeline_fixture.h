@@ -11,7 +11,7 @@
 
 #include "agent/pipeline.h"
 
-enum { WORLD_BATCHES_MAX = 16, WORLD_FILES_MAX = 8192 };
+enum { WORLD_BATCHES_MAX = 32, WORLD_FILES_MAX = 8192 };
 
 struct world_open {
 	struct world_open *next;
@@ -30,6 +30,14 @@ struct world_kernel {
 	uint64_t addresses[];
 };
 
+struct world_announced {
+	struct world_announced *next;
+	uint64_t id, cgroup_id;
+	uint32_t pid;
+	bool kernel_thread;
+	char executable[64], comm[32];
+};
+
 struct world {
 	struct pipeline *p;
 	struct event_log *log;		/* everything that the pipeline was told */
@@ -37,12 +45,16 @@ struct world {
 	struct world_open *opens;
 	struct world_request *requests;
 	struct world_kernel *kernels;
+	struct world_announced *announced;	/* and not labelled yet */
+	uint32_t nannounced;
+	int announce_err;		/* what the next announcements return */
+	char filters[4096];		/* calls: "pid:n pid:n " */
 	char *paths[WORLD_FILES_MAX];	/* by file id */
 	uint32_t nopens, nrows_asked, nnames_asked, nrescans;
 	uint64_t naddrs_asked;
 	uint32_t nbatches;
 	struct bufw batches[WORLD_BATCHES_MAX];	/* encoded */
-	uint64_t nbatch_samples;	/* sum of all counts */
+	uint64_t nbatch_samples;	/* sum of all counts, without taps */
 	uint64_t nsent;			/* first parts handed in */
 	uint64_t seq;
 };
@@ -74,12 +86,28 @@ void world_answer_names(struct world *w, uint64_t time_ns);
 /* One of the questions, by number; nonsense when `garbage`. False when there is none. */
 bool world_answer_one(struct world *w, uint64_t time_ns, uint32_t which, const void *garbage, size_t len);
 
+/*
+ * Starts, with subjects announced. Answers the oldest announcement with service_name=NAME of the
+ * executable and exe_pid=PID; false when there is none.
+ */
+void world_start_labels(struct world *w, uint64_t time_ns, uint64_t labels_wait_ns);
+bool world_label_one(struct world *w, uint64_t time_ns, uint32_t keep_one_in);
+void world_label_all(struct world *w, uint64_t time_ns, uint32_t keep_one_in);
+void world_labels(struct world *w, uint64_t time_ns, uint64_t id, uint32_t keep_one_in,
+		  const struct event_label *labels, uint32_t n);
+void world_relabel(struct world *w, uint64_t time_ns);
+void world_tap(struct world *w, uint64_t time_ns, uint64_t id, uint64_t duration_ns);
+
 /* Opens, rows, names, until nothing is asked any more. */
 void world_settle(struct world *w, uint64_t time_ns);
 
 /* Feeds the log to another pipeline, which asks nobody; its batches go to `ret`. */
 void world_replay(struct world *w, struct world *ret, const struct pipeline_conf *conf);
 
+/* The batch's subjects as text, a line each, in order: "pid name=value name=value". Free it. */
+char *world_subjects(const struct world *w, uint32_t batch);
+/* The batch, decoded: for export_batch_fini(). */
+struct export_batch world_batch(const struct world *w, uint32_t batch);
 /* The batch's stacks as text, a line each: "pid executable count: a:10 a:20". Free it. */
 char *world_text(const struct world *w, uint32_t batch);
 

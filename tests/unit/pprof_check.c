@@ -163,14 +163,19 @@ static const char *check_entries(const pprof_profile *p)
 
 static const char *check_sample(const pprof_profile *p, const Perftools__Profiles__Sample *s)
 {
-	const Perftools__Profiles__Label *service = pprof_label(p, s, "service_name");
-
 	RULE(s->n_location_id, "a sample without a stack");
 	for (size_t i = 0; i < s->n_location_id; i++)
 		RULE(s->location_id[i] >= 1 && s->location_id[i] <= p->n_location,
 		     "location of a sample");
 	RULE(s->n_value == 2 && s->value[0] >= 0 && s->value[1] >= 0, "values");
 	RULE(s->value[0] || s->value[1], "a sample of nothing");
+	return NULL;
+}
+
+static const char *check_labels(const pprof_profile *p, const Perftools__Profiles__Sample *s)
+{
+	const Perftools__Profiles__Label *service = pprof_label(p, s, "service_name");
+
 	RULE(pprof_label(p, s, "pid") && pprof_label(p, s, "tid"), "no pid or tid");
 	RULE(service && service->str, "no service name");
 	for (size_t i = 0; i < s->n_label; i++) {
@@ -183,13 +188,28 @@ static const char *check_sample(const pprof_profile *p, const Perftools__Profile
 	return NULL;
 }
 
-const char *pprof_check(const pprof_profile *p)
+static const char *check_all(const pprof_profile *p, bool is_pushed)
 {
 	const char *broken = check_head(p);
 
 	if (!broken)
 		broken = check_entries(p);
-	for (size_t i = 0; i < p->n_sample && !broken; i++)
+	for (size_t i = 0; i < p->n_sample && !broken; i++) {
 		broken = check_sample(p, p->sample[i]);
+		if (!broken && !is_pushed)
+			broken = check_labels(p, p->sample[i]);
+		if (!broken && is_pushed && p->sample[i]->n_label)
+			broken = "a label that would make a series";
+	}
 	return broken;
+}
+
+const char *pprof_check(const pprof_profile *p)
+{
+	return check_all(p, false);
+}
+
+const char *pprof_check_pushed(const pprof_profile *p)
+{
+	return check_all(p, true);
 }

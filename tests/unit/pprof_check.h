@@ -11,8 +11,9 @@ typedef Perftools__Profiles__Profile pprof_profile;
 pprof_profile *pprof_load(const void *gz, size_t len);
 void pprof_unload(pprof_profile *p);
 
-/* The first rule that is broken, or NULL. */
+/* The first rule that is broken, or NULL; of a file, and of what is pushed, whose samples have no labels. */
 const char *pprof_check(const pprof_profile *p);
+const char *pprof_check_pushed(const pprof_profile *p);
 
 /* For tests of what a profile says. */
 const char *pprof_string(const pprof_profile *p, int64_t id);

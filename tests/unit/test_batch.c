@@ -137,6 +137,96 @@ static void samples_keep_their_frames(void **state UNUSED)
 	expect_accepted();
 }
 
+/* name NUL value NUL of each; NULL ends the list. */
+static size_t pack(char *to, const char *const *texts)
+{
+	size_t len = 0;
+
+	for (; *texts; texts++) {
+		strcpy(to + len, *texts);
+		len += strlen(*texts) + 1;
+	}
+	return len;
+}
+
+static struct export_subject with_labels(const char *const *texts, uint32_t n)
+{
+	static char text[EXPORT_PAIRS_MAX * 2 * (EXPORT_LABEL_MAX + 1)];
+	struct export_subject s = { 0 };
+	size_t len = pack(text, texts);
+	uint32_t i;
+
+	assert_int_equal(batch_labels(batch, n, text, len, &s.first_pair, &s.npairs), 0);
+	assert_int_equal(batch_subject(batch, &s, &i), 0);
+	return s;
+}
+
+static void equal_sets_of_labels_share_their_pairs(void **state UNUSED)
+{
+	static const char *const a[] = { "host", "h", "name", "x", NULL }, *const b[] = { "host", "h", NULL },
+				 *const shifted[] = { "hos", "th", "name", "x", NULL };
+	struct export_subject first = with_labels(a, 2), second = with_labels(b, 1), odd = with_labels(shifted, 2);
+	struct export_batch *t = batch_tables(batch);
+
+	assert_int_equal(first.npairs, 2);
+	assert_int_equal(second.npairs, 1);
+	assert_int_not_equal(first.first_pair, second.first_pair);
+	assert_int_not_equal(first.first_pair, odd.first_pair);
+	for (int i = 0; i < 100; i++) {
+		assert_int_equal(with_labels(a, 2).first_pair, first.first_pair);
+		assert_int_equal(with_labels(b, 1).first_pair, second.first_pair);
+	}
+	assert_int_equal(with_labels(a, 0).npairs, 0);
+	assert_int_equal(t->npairs, 5);
+	assert_int_equal(t->pairs[first.first_pair + 1].name, string("name"));
+	assert_int_equal(t->pairs[first.first_pair + 1].value, string("x"));
+	expect_accepted();
+}
+
+/* What the batch has no room for is left out as a whole: half a set would be another series. */
+static void labels_without_end_are_left_out_and_it_is_still_accepted(void **state UNUSED)
+{
+	const char *texts[EXPORT_PAIRS_MAX * 2 + 1] = { NULL };
+	char values[EXPORT_PAIRS_MAX][16];
+	uint32_t nsets = 0, nleft_out = 0;
+
+	for (uint32_t set = 0; set < 6000; set++) {
+		uint32_t n;
+
+		for (uint32_t i = 0; i < EXPORT_PAIRS_MAX; i++) {
+			snprintf(values[i], sizeof(values[i]), "%u", set * EXPORT_PAIRS_MAX + i);
+			texts[2 * i] = "name";
+			texts[2 * i + 1] = values[i];
+		}
+		n = with_labels(texts, EXPORT_PAIRS_MAX).npairs;
+		assert_true(n == 0 || n == EXPORT_PAIRS_MAX);
+		nsets += n > 0;
+		nleft_out += n == 0;
+	}
+	assert_true(nsets >= 4000);
+	assert_true(nleft_out > 0);
+	expect_accepted();
+}
+
+static void labels_longer_than_what_is_left_are_left_out(void **state UNUSED)
+{
+	static char value[EXPORT_LABEL_MAX + 1];
+	const char *texts[] = { "name", value, "last", "x", NULL };
+	uint32_t npairs = 1, n;
+
+	memset(value, 'x', EXPORT_LABEL_MAX);
+	for (n = 0; npairs; n++) {
+		snprintf(value, sizeof(value), "%08u", n);
+		value[8] = 'x';
+		npairs = with_labels(texts, 2).npairs;
+		assert_true(npairs == 0 || npairs == 2);
+	}
+	assert_in_range(n, EXPORT_STRINGS_MAX / EXPORT_LABEL_MAX - 2, EXPORT_STRINGS_MAX / EXPORT_LABEL_MAX + 2);
+	assert_int_equal(batch_tables(batch)->npairs, 2 * (n - 1));
+	assert_true(batch_bytes(batch) > EXPORT_STRINGS_MAX - EXPORT_LABEL_MAX);
+	expect_accepted();
+}
+
 static void many_entries_are_found_again_in_little_time(void **state UNUSED)
 {
 	uint64_t start = clock_cpu_ns();
@@ -209,6 +299,9 @@ static int all_steps(void)
 	uint32_t frame;
 	int err;
 
+	if ((err = batch_labels(batch, 1, "a\0b", 4, &s.first_pair, &s.npairs)))
+		return err;
+
 	if ((err = batch_string(batch, "name", 4, &f.name)) || (err = batch_mapping(batch, &m, &loc.mapping)) ||
 	    (err = batch_function(batch, &f, &line.function)) ||
 	    (err = batch_location(batch, &loc, &line, &frame)) ||
@@ -233,6 +326,7 @@ static void any_failed_allocation_is_reported_and_mended(void **state UNUSED)
 			continue;
 		assert_int_equal(all_steps(), 0);
 		assert_int_equal(batch_tables(batch)->nlocations, 1);
+		assert_int_equal(batch_tables(batch)->npairs, 1);
 		expect_accepted();
 	}
 }
@@ -246,6 +340,9 @@ int main(void)
 		TEST(a_nul_ends_a_string),
 		TEST(every_table_holds_each_entry_once),
 		TEST(samples_keep_their_frames),
+		TEST(equal_sets_of_labels_share_their_pairs),
+		TEST(labels_without_end_are_left_out_and_it_is_still_accepted),
+		TEST(labels_longer_than_what_is_left_are_left_out),
 		TEST(many_entries_are_found_again_in_little_time),
 		TEST(long_names_fill_the_batch_and_it_is_still_accepted),
 		TEST(many_locations_fill_the_batch_and_it_is_still_accepted),

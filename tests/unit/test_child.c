@@ -19,7 +19,8 @@
 
 /* ---- the child: this program, run with an argument ---------------------------------------------- */
 
-enum { ECHO = 10, CRASH, HANG, NONSENSE, THRICE, READ_FD, KILL_SELF, EXIT };
+enum { ECHO = 10, CRASH, HANG, NONSENSE, THRICE, READ_FD, KILL_SELF, EXIT, SPEAK, CHATTER, TELL };
+enum { UNASKED = 48, UNASKED_NONSENSE };
 enum { CRASHING_FILE = 666 };
 
 static void reply(uint32_t type, const void *data, size_t len)
@@ -41,7 +42,7 @@ static void serve(const struct ipc_msg *msg)
 		sleep(600);
 		break;
 	case NONSENSE:
-		reply(NONSENSE + 100, "", 0);
+		reply(UNASKED - 1, "", 0);
 		break;
 	case THRICE:
 		reply(THRICE, "a", 1);
@@ -59,6 +60,20 @@ static void serve(const struct ipc_msg *msg)
 		break;
 	case EXIT:
 		_exit(0);
+	case SPEAK:
+		reply(UNASKED, "1", 1);
+		reply(UNASKED, "2", 1);
+		reply(ECHO, "between", 7);
+		reply(UNASKED, "3", 1);
+		break;
+	case CHATTER:
+		for (;;) {
+			reply(UNASKED, "x", 1);
+			usleep(20000);
+		}
+	case TELL:
+		reply(msg->len ? UNASKED : UNASKED_NONSENSE, msg->data, msg->len);
+		break;
 	case MSG_ROWS:
 	case MSG_NAMES:
 		bufr_init(&in, msg->data, msg->len);
@@ -166,7 +181,44 @@ static void free_tag(void *tag)
 	t->is_freed = true;
 }
 
+static uint32_t nunasked, nended, nstarted;
+static enum child_trouble last_end;
+static char unasked_text[64];
+static int unasked_error;
+static int told_at_start;
+
+static int on_unasked(void *arg UNUSED, struct ipc_msg *msg)
+{
+	size_t used = strlen(unasked_text);
+
+	if (msg->type == UNASKED_NONSENSE)
+		return -EBADMSG;
+	assert_int_equal(msg->type, UNASKED);
+	assert_true(msg->len < sizeof(unasked_text));
+	if (used + msg->len < sizeof(unasked_text))
+		memcpy(unasked_text + used, msg->data, msg->len);
+	nunasked++;
+	return unasked_error;
+}
+
+static void on_end(void *arg UNUSED, enum child_trouble why)
+{
+	/* Before the request that it served is told. */
+	for (uint32_t i = 0; i < ntags; i++)
+		assert_true(tags[i].troubles <= nended);
+	nended++;
+	last_end = why;
+}
+
+static void on_start(void *arg UNUSED)
+{
+	nstarted++;
+	if (child)
+		told_at_start = child_tell(child, TELL, "start ", 6, -1);
+}
+
 static const struct child_ops ops = { .answer = on_answer, .trouble = on_trouble, .obsolete = is_obsolete,
+				      .unasked = on_unasked, .ended = on_end, .started = on_start,
 				      .free_tag = free_tag };
 
 static struct ipc_program program(const char *mode)
@@ -182,7 +234,7 @@ static struct ipc_program program(const char *mode)
 static void start(const char *mode, uint64_t deadline_ns, uint32_t window)
 {
 	struct child_conf conf = { .program = program(mode), .ops = &ops, .deadline_ns = deadline_ns,
-				   .window = window };
+				   .window = window, .unasked_from = UNASKED };
 
 	assert_int_equal(child_new(&child, loop, &conf), 0);
 }
@@ -193,6 +245,9 @@ static int set_up(void **state UNUSED)
 	ntags = nanswered = last_answered = 0;
 	tries_max = UINT32_MAX;
 	obsolete_from = UINT32_MAX;
+	nunasked = nended = nstarted = 0;
+	unasked_error = 0;
+	memset(unasked_text, 0, sizeof(unasked_text));
 	return loop_new(&loop);
 }
 
@@ -428,6 +483,123 @@ static void what_is_left_is_freed_with_the_child(void **state UNUSED)
 	assert_int_equal(kill(pid, 0), -1);
 }
 
+/* ---- what is told, either way -------------------------------------------------------------------- */
+
+static void run_until_unasked(const char *text)
+{
+	uint64_t end = clock_mono_ns() + 5 * NSEC_PER_SEC;
+
+	while (strcmp(unasked_text, text) != 0) {
+		assert_int_equal(loop_once(loop, 50 * NSEC_PER_MSEC), 0);
+		assert_true(clock_mono_ns() < end);
+	}
+}
+
+static void what_nobody_asked_for_comes_beside_the_answers(void **state UNUSED)
+{
+	start("serve", 5 * NSEC_PER_SEC, 4);
+	ask(SPEAK, NULL, 0);
+	ask(ECHO, "after", 5);
+	run_until_idle(5 * NSEC_PER_SEC);
+	run_until_unasked("start 123");
+	assert_int_equal(nanswered, 2);
+	assert_string_equal(last_text, "after");
+	assert_int_equal(nended, 0);
+	assert_int_equal(child_restarts(child), 0);
+}
+
+static void a_child_can_be_told_things_at_any_time(void **state UNUSED)
+{
+	start("serve", 300 * NSEC_PER_MSEC, 4);
+	assert_int_equal(child_tell(child, TELL, "x", 1, -1), -EPIPE); /* it has not said its name */
+	run_until_unasked("start ");
+	assert_int_equal(told_at_start, 0);
+	assert_int_equal(child_tell(child, TELL, "one ", 4, -1), 0);
+	run_until_unasked("start one ");
+	/* It owes nothing, however long it is silent, and whatever it says. */
+	assert_int_equal(loop_once(loop, 500 * NSEC_PER_MSEC), 0);
+	assert_int_equal(child_tell(child, TELL, "two", 3, -1), 0);
+	run_until_unasked("start one two");
+	assert_int_equal(child_restarts(child), 0);
+	/* Nobody is there while it is replaced. */
+	assert_int_equal(kill(child_pid(child), SIGKILL), 0);
+	while (!nended)
+		assert_int_equal(loop_once(loop, 50 * NSEC_PER_MSEC), 0);
+	assert_int_equal(last_end, CHILD_KILLED);
+	assert_int_equal(child_tell(child, TELL, "x", 1, -1), -EPIPE);
+	while (nstarted < 2)
+		assert_int_equal(loop_once(loop, 50 * NSEC_PER_MSEC), 0);
+	assert_int_equal(child_tell(child, TELL, "x", 1, -1), 0);
+}
+
+static void a_child_that_does_not_read_what_it_is_told_is_no_danger(void **state UNUSED)
+{
+	static char text[16384];
+	int err = 0, n = 0;
+
+	start("serve", 60 * NSEC_PER_SEC, 4);
+	run_until_unasked("start ");
+	ask(HANG, NULL, 0);
+	while (!err && n++ < 10000)
+		err = child_tell(child, TELL, text, sizeof(text), -1);
+	assert_int_equal(err, -EAGAIN);
+}
+
+static void talking_is_no_answer_to_a_request(void **state UNUSED)
+{
+	struct tag *bad;
+
+	tries_max = 1;
+	start("serve", 300 * NSEC_PER_MSEC, 4);
+	bad = ask(CHATTER, NULL, 0);
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_int_equal(bad->why, CHILD_LATE);
+	assert_true(nunasked >= 3);
+	assert_int_equal(nended, 1);
+	assert_int_equal(last_end, CHILD_LATE);
+}
+
+static void nonsense_that_nobody_asked_for_ends_the_child_and_no_request(void **state UNUSED)
+{
+	start("serve", 5 * NSEC_PER_SEC, 4);
+	run_until_unasked("start ");
+	assert_int_equal(child_tell(child, TELL, NULL, 0, -1), 0);
+	while (!nended)
+		assert_int_equal(loop_once(loop, 50 * NSEC_PER_MSEC), 0);
+	assert_int_equal(last_end, CHILD_CRASHED);
+	ask(ECHO, "x", 1);
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_int_equal(nanswered, 1);
+	assert_int_equal(tags[0].troubles, 0);
+}
+
+static void an_error_of_the_owners_ends_the_loop(void **state UNUSED)
+{
+	int r = 0;
+
+	start("serve", 5 * NSEC_PER_SEC, 4);
+	run_until_unasked("start ");
+	unasked_error = -ENOMEM;
+	assert_int_equal(child_tell(child, TELL, "x", 1, -1), 0);
+	for (int i = 0; i < 100 && !r; i++)
+		r = loop_once(loop, 50 * NSEC_PER_MSEC);
+	assert_int_equal(r, -ENOMEM);
+}
+
+static void every_end_is_told_once_idle_or_not(void **state UNUSED)
+{
+	start("serve", 5 * NSEC_PER_SEC, 4);
+	for (uint32_t i = 1; i <= 3; i++) {
+		while (nstarted < i)
+			assert_int_equal(loop_once(loop, 50 * NSEC_PER_MSEC), 0);
+		assert_int_equal(kill(child_pid(child), SIGKILL), 0);
+		while (nended < i)
+			assert_int_equal(loop_once(loop, 50 * NSEC_PER_MSEC), 0);
+	}
+	child = child_free(child);
+	assert_int_equal(nended, 3);
+}
+
 /* ---- the symbolizer's client --------------------------------------------------------------------- */
 
 static uint32_t nquarantined, nnormal;
@@ -511,6 +683,13 @@ int main(int argc, char **argv)
 		TEST(a_descriptor_that_cannot_be_sent_leaves_the_tag_with_the_caller),
 		TEST(what_is_obsolete_is_not_sent),
 		TEST(what_is_left_is_freed_with_the_child),
+		TEST(what_nobody_asked_for_comes_beside_the_answers),
+		TEST(a_child_can_be_told_things_at_any_time),
+		TEST(a_child_that_does_not_read_what_it_is_told_is_no_danger),
+		TEST(talking_is_no_answer_to_a_request),
+		TEST(nonsense_that_nobody_asked_for_ends_the_child_and_no_request),
+		TEST(an_error_of_the_owners_ends_the_loop),
+		TEST(every_end_is_told_once_idle_or_not),
 		TEST(a_file_that_crashes_the_symbolizer_costs_two_restarts),
 	};
 

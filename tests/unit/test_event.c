@@ -1,6 +1,7 @@
 #include "agent/event.h"
 
 #include "agent/reader.h"
+#include "exporter/msg.h"
 #include "tests/unit/alloc_fail.h"
 
 #include <errno.h>
@@ -23,6 +24,9 @@ static const struct event_kernel_symbol symbols[] = {
 	{ 0xffffffff81000000, 0, "_stext", "[kernel]" },
 	{ 0xffffffffc0000010, 0x10, "", "[ext4]" },
 };
+static const struct event_label labels[] = {
+	{ "service_name", "nginx" }, { "empty", "" }, { "odd\n", "\x01\xff" },
+};
 static const uint64_t counters[] = { 1, 2, UINT64_MAX };
 static struct msg_request request = {
 	.id = 9, .file_id = 3, .naddrs = 2, .addrs = { { 0x1234, MSG_ADDR_RETURN }, { 0x10, 0 } },
@@ -39,7 +43,8 @@ static struct event example(enum event_type type)
 	switch (type) {
 	case EVENT_START:
 		e.start = (struct event_start){ .wall_ns = 5, .hz = 100, .ncpus = 2, .ntargets = 2,
-						.targets = { 42, 43 }, .after_exec = true, .files_max = 8192 };
+						.targets = { 42, 43 }, .after_exec = true, .files_max = 8192,
+						.labels_wait_ns = 15000000000ull };
 		break;
 	case EVENT_PROCESS:
 		e.process = (struct event_process){ 42, 1, false, "comm ) x", "/usr/bin/x", 2, maps };
@@ -81,6 +86,13 @@ static struct event example(enum event_type type)
 	case EVENT_WINDOW:
 		e.window = (struct event_window){ 1, 15000000000ull, true };
 		break;
+	case EVENT_LABELS:
+		e.labels = (struct event_labels){ 1ull << 40, 7, 3, labels };
+		break;
+	case EVENT_TAP:
+		e.tap = (struct event_tap){ UINT64_MAX, 2, 30000000000ull };
+		break;
+	case EVENT_RELABEL:
 	case EVENT_TURN:
 	case EVENT_TYPE_COUNT:
 		break;
@@ -132,6 +144,17 @@ static void assert_same_kernel(const struct event_kernel *a, const struct event_
 		assert_true(a->symbols[i].relative == b->symbols[i].relative);
 		assert_string_equal(a->symbols[i].name, b->symbols[i].name);
 		assert_string_equal(a->symbols[i].module, b->symbols[i].module);
+	}
+}
+
+static void assert_same_labels(const struct event_labels *a, const struct event_labels *b)
+{
+	assert_true(a->subject_id == b->subject_id);
+	assert_int_equal(a->keep_one_in, b->keep_one_in);
+	assert_int_equal(a->nlabels, b->nlabels);
+	for (uint32_t i = 0; i < a->nlabels; i++) {
+		assert_string_equal(a->labels[i].name, b->labels[i].name);
+		assert_string_equal(a->labels[i].value, b->labels[i].value);
 	}
 }
 
@@ -190,6 +213,13 @@ static void assert_same(const struct event *a, const struct event *b)
 		assert_true(a->window.wall_start_ns == b->window.wall_start_ns &&
 			    a->window.duration_ns == b->window.duration_ns && a->window.last == b->window.last);
 		break;
+	case EVENT_LABELS:
+		assert_same_labels(&a->labels, &b->labels);
+		break;
+	case EVENT_TAP:
+		assert_memory_equal(&a->tap, &b->tap, sizeof(a->tap));
+		break;
+	case EVENT_RELABEL:
 	case EVENT_TURN:
 	case EVENT_TYPE_COUNT:
 		break;
@@ -283,6 +313,39 @@ static void a_name_with_a_nul_inside_is_refused(void **state UNUSED)
 	event_encode(&w, &in);
 	w.data[w.len - 1] = 0;
 	assert_int_equal(event_decode(EVENT_COMM, 0, w.data, w.len, &out, &mem), -EBADMSG);
+}
+
+/* One more label, or one more byte, than the exporter may give. */
+static void labels_over_a_limit_are_refused(void **state UNUSED)
+{
+	static char value[EXPORT_LABEL_MAX + 2];
+	struct event_label label = { "name", value };
+	struct event in = example(EVENT_LABELS), out;
+	CLEANUP(bufw_fini) struct bufw w = {};
+	void *mem = NULL;
+
+	memset(value, 'x', EXPORT_LABEL_MAX);
+	in.labels.nlabels = 1;
+	in.labels.labels = &label;
+	event_encode(&w, &in);
+	assert_int_equal(event_decode(EVENT_LABELS, 0, w.data, w.len, &out, &mem), 0);
+	assert_string_equal(out.labels.labels[0].value, value);
+	free(TAKE(mem));
+	bufw_reset(&w);
+	value[EXPORT_LABEL_MAX] = 'x';
+	event_encode(&w, &in);
+	assert_int_equal(event_decode(EVENT_LABELS, 0, w.data, w.len, &out, &mem), -EBADMSG);
+	bufw_reset(&w);
+	in.labels.nlabels = 0;
+	event_encode(&w, &in);
+	bufw_patch_u32(&w, 12, EXPORT_PAIRS_MAX + 1);
+	bufw_reserve(&w, (EXPORT_PAIRS_MAX + 1) * 8);	/* all of them empty */
+	assert_int_equal(event_decode(EVENT_LABELS, 0, w.data, w.len, &out, &mem), -EBADMSG);
+	bufw_patch_u32(&w, 12, EXPORT_PAIRS_MAX);
+	w.len -= 8;
+	assert_int_equal(event_decode(EVENT_LABELS, 0, w.data, w.len, &out, &mem), 0);
+	assert_int_equal(out.labels.nlabels, EXPORT_PAIRS_MAX);
+	free(mem);
 }
 
 static void decoding_survives_any_failed_allocation(void **state UNUSED)
@@ -443,7 +506,7 @@ static void a_damaged_log_is_refused(void **state UNUSED)
 {
 	static const struct { size_t at; uint8_t value; } damage[] = {
 		{ 0, 'X' },		/* magic */
-		{ 8, 99 },		/* version */
+		{ 8, 1 },		/* version */
 		{ 12, 1 },		/* a length below type and time */
 		{ 12 + 3, 0xff },	/* over EVENT_BYTES_MAX */
 		{ 12 + 4, 0 },		/* no type */
@@ -591,6 +654,7 @@ int main(void)
 		cmocka_unit_test(a_flag_that_is_neither_true_nor_false_is_refused),
 		cmocka_unit_test(a_mapping_that_ends_before_it_starts_is_refused),
 		cmocka_unit_test(a_name_with_a_nul_inside_is_refused),
+		cmocka_unit_test(labels_over_a_limit_are_refused),
 		cmocka_unit_test(decoding_survives_any_failed_allocation),
 		cmocka_unit_test(requests_to_the_reader_survive_the_way),
 		cmocka_unit_test(a_log_gives_back_the_events_in_order),

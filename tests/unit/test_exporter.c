@@ -61,12 +61,27 @@ static void send_batch(const struct export_batch *b)
 	CLEANUP(bufw_fini) struct bufw w = {};
 
 	export_batch_encode(&w, b);
+	export_settled_encode(&w, &(struct export_settled){});
 	assert_int_equal(bufw_end(&w), 0);
 	assert_int_equal(ipc_send(child.sock, EXPORT_BATCH, w.data, w.len, -1), 0);
 }
 
+static struct export_taken receive_taken(void)
+{
+	struct export_taken t;
+	struct ipc_msg m;
+	struct bufr r;
+
+	assert_int_equal(next(&m), 1);
+	assert_int_equal(m.type, EXPORT_TAKEN);
+	bufr_init(&r, m.data, m.len);
+	assert_int_equal(export_taken_decode(&r, &t), 0);
+	return t;
+}
+
 static struct export_done receive_done(void)
 {
+	struct export_taken t = receive_taken();
 	struct export_done d;
 	struct ipc_msg m;
 	struct bufr r;
@@ -75,6 +90,7 @@ static struct export_done receive_done(void)
 	assert_int_equal(m.type, EXPORT_DONE);
 	bufr_init(&r, m.data, m.len);
 	assert_int_equal(export_done_decode(&r, &d), 0);
+	assert_int_equal(d.id, t.id);
 	return d;
 }
 
@@ -84,9 +100,15 @@ static struct export_done export(const struct export_batch *b)
 	return receive_done();
 }
 
+static void begin(void)
+{
+	assert_int_equal(ipc_send(child.sock, EXPORT_START, NULL, 0, -1), 0);
+}
+
 static void set_output(int fd)
 {
 	assert_int_equal(ipc_send(child.sock, EXPORT_OUTPUT, NULL, 0, fd), 0);
+	begin();
 }
 
 static int temporary_file(void)
@@ -157,7 +179,8 @@ static void a_new_output_replaces_the_old_one(void **state)
 	(void)state;
 	export_fixture_init(&f);
 	for (int i = 0; i < 40; i++)
-		set_output(fd);
+		assert_int_equal(ipc_send(child.sock, EXPORT_OUTPUT, NULL, 0, fd), 0);
+	begin();
 	assert_int_equal(export(&f.batch).result, EXPORT_WRITTEN);
 }
 
@@ -269,9 +292,12 @@ static void an_output_that_cannot_be_written_is_reported(void **state)
 
 	(void)state;
 	export_fixture_init(&f);
+	begin();
 	d = export(&f.batch); /* none at all */
 	assert_int_equal(d.result, EXPORT_WRITE_FAILED);
 	assert_int_equal(d.error, EBADF);
+	stop(NULL);
+	start(NULL);
 	set_output(fd);
 	d = export(&f.batch);
 	assert_int_equal(d.result, EXPORT_WRITE_FAILED);
@@ -357,6 +383,17 @@ static void nonsense_from_the_agent_ends_it(void **state)
 	assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
 }
 
+static void what_comes_before_its_time_ends_it(void **state)
+{
+	struct pollfd p = { .fd = child.pidfd, .events = POLLIN };
+	struct export_fixture f;
+
+	(void)state;
+	export_fixture_init(&f);
+	send_batch(&f.batch); /* before START */
+	assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
+}
+
 static void by_hand_it_says_what_it_is(void **state)
 {
 	char line[256] = "";
@@ -397,6 +434,7 @@ int main(void)
 		WITH_CHILD(signals_to_the_whole_group_do_not_end_it),
 		WITH_CHILD(it_ends_when_the_channel_does),
 		WITH_CHILD(nonsense_from_the_agent_ends_it),
+		WITH_CHILD(what_comes_before_its_time_ends_it),
 		cmocka_unit_test(by_hand_it_says_what_it_is),
 	};
 

@@ -87,12 +87,39 @@ static void a_failed_allocation_changes_nothing(void **state)
 	}
 }
 
+/* Colliding things too: runs of slots are freed out of order. */
+static void after_a_reset_nothing_is_left(void **state)
+{
+	enum { N = 500 };
+	CLEANUP(internp) struct intern t = {};
+	uint32_t numbers[N], got;
+
+	(void)state;
+	for (uint32_t i = 0; i < N; i++)
+		numbers[i] = i;
+	intern_reset(&t);
+	for (uint32_t round = 0; round < 5; round++) {
+		for (uint32_t i = 0; i < N; i++) {
+			uint32_t thing = (i * 7 + round * 31) % N;
+
+			assert_int_equal(intern_put(&t, thing % 50, thing, numbers_equal, numbers, &got), 0);
+			assert_int_equal(got, i);
+			assert_int_equal(intern_thing(&t, i), thing);
+		}
+		intern_reset(&t);
+		assert_int_equal(t.n, 0);
+		for (uint32_t i = 0; i < t.nslots; i++)
+			assert_int_equal(t.slots[i], 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_things_have_one_number_in_order_of_appearance),
 		cmocka_unit_test(collisions_do_not_mix_things_up),
 		cmocka_unit_test(a_failed_allocation_changes_nothing),
+		cmocka_unit_test(after_a_reset_nothing_is_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

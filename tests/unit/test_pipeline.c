@@ -649,6 +649,8 @@ static void a_full_window_drops_samples_and_says_so(void **state UNUSED)
 
 static void rows_are_given_up_for_memory_and_asked_for_again(void **state UNUSED)
 {
+	size_t with_rows;
+
 	conf.rows_max_bytes = 100000;
 	restart_with(&conf);
 	for (uint32_t i = 0; i < 200; i++) {
@@ -661,7 +663,9 @@ static void rows_are_given_up_for_memory_and_asked_for_again(void **state UNUSED
 	}
 	world_turn(&world, T0 + 100 * MS);
 	world_settle(&world, T0 + 200 * MS);
+	with_rows = pipeline_bytes(world.p);
 	world_turn(&world, T0 + 2 * SEC);
+	assert_true(with_rows - pipeline_bytes(world.p) > 50 * 1024);
 	assert_true(stats()->rows_evicted > 50);
 	assert_true(stats()->rows_evicted < 200);
 	for (uint32_t i = 0; i < 200; i++)

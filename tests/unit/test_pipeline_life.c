@@ -19,10 +19,18 @@
 
 static struct world world;
 
-static void start_world(const struct pipeline_conf *conf)
+/* With labels, without, and with a wait that is shorter than windows are. */
+static void start(struct world *w, uint64_t seed)
+{
+	static const uint64_t waits_ns[] = { 0, 15 * SEC, 200 * MS };
+
+	world_start_labels(w, T0, waits_ns[seed % ARRAY_SIZE(waits_ns)]);
+}
+
+static void start_world(const struct pipeline_conf *conf, uint64_t seed)
 {
 	world_init(&world, conf);
-	world_start(&world, T0, NULL, 0, false);
+	start(&world, seed);
 }
 
 static const struct pipeline_stats *stats(void)
@@ -45,6 +53,8 @@ static uint32_t next_random(uint64_t *seed)
 	return (uint32_t)(*seed >> 33);
 }
 
+enum { TAPS = 10 };
+
 /* A random life of a host; the same seed is the same life. */
 static void live(struct world *w, uint64_t seed, uint32_t nevents)
 {
@@ -63,7 +73,7 @@ static void live(struct world *w, uint64_t seed, uint32_t nevents)
 			pcs[k] = (next_random(&seed) % 2 ? A : B) + next_random(&seed) % 0x2000;
 		for (uint32_t k = 0; k < sizeof(garbage); k++)
 			garbage[k] = (uint8_t)next_random(&seed);
-		switch (next_random(&seed) % 24) {
+		switch (next_random(&seed) % 28) {
 		case 0:
 			world_exec(w, at, pid);
 			break;
@@ -104,13 +114,26 @@ static void live(struct world *w, uint64_t seed, uint32_t nevents)
 			(void)world_answer_one(w, now, next_random(&seed) % 4, NULL, 0);
 			break;
 		case 14:
-			if (w->nbatches < WORLD_BATCHES_MAX - 6 && next_random(&seed) % 20 == 0)
+			if (w->nbatches < WORLD_BATCHES_MAX - TAPS - 6 && next_random(&seed) % 20 == 0)
 				world_window(w, now, false);
 			break;
 		case 15:
 			now += next_random(&seed) % SEC;
 			break;
 		case 16:
+		case 17:
+			(void)world_label_one(w, now, next_random(&seed) % 4);
+			break;
+		case 18:
+			if (next_random(&seed) % 20 == 0)
+				world_relabel(w, now);
+			w->announce_err = next_random(&seed) % 3 ? 0 : -ENOBUFS;
+			break;
+		case 19:
+			if (pipeline_stats(w->p)->taps < TAPS && next_random(&seed) % 5 == 0)
+				world_tap(w, now, i + 1, next_random(&seed) % (2 * SEC));
+			break;
+		case 20:
 			world_kernel_sample(w, at, pid, pcs, 3);
 			break;
 		default:
@@ -119,6 +142,7 @@ static void live(struct world *w, uint64_t seed, uint32_t nevents)
 	}
 	world_window(w, now + SEC, true);
 	world_settle(w, now + SEC);
+	world_turn(w, now + 3 * SEC);	/* labels are not waited for any longer */
 }
 
 static void expect_same_batches(const struct world *a, const struct world *b)
@@ -132,15 +156,25 @@ static void expect_same_batches(const struct world *a, const struct world *b)
 
 static void every_sample_is_aggregated_or_dropped_with_a_reason(void **state UNUSED)
 {
+	uint64_t ntaps = 0, nlate = 0, nfiltered = 0, nannounced = 0;
+
 	for (uint64_t seed = 1; seed <= 40; seed++) {
-		start_world(NULL);
+		start_world(NULL, seed);
 		live(&world, seed, 3000);
 		assert_int_equal(stats()->samples + drops(), world.nsent);
 		assert_int_equal(world.nbatch_samples, stats()->samples);
 		assert_int_equal(stats()->malformed, 0);
+		/* A tap that began with the last window has no time of its own. */
+		assert_in_range(world.nbatches, stats()->windows, stats()->windows + stats()->taps);
 		assert_true(pipeline_idle(world.p));
+		ntaps += stats()->taps;
+		nlate += stats()->labels_late;
+		nfiltered += stats()->dropped[PIPELINE_DROP_FILTERED];
+		nannounced += world.nannounced;
 		world_fini(&world);
 	}
+	/* It was a life. */
+	assert_true(ntaps > 40 && nlate > 40 && nfiltered > 40 && nannounced > 400);
 }
 
 static void with_little_memory_too(void **state UNUSED)
@@ -149,7 +183,7 @@ static void with_little_memory_too(void **state UNUSED)
 				      .rows_max_bytes = 3000, .queue_max_bytes = 20000 };
 
 	for (uint64_t seed = 1; seed <= 20; seed++) {
-		start_world(&conf);
+		start_world(&conf, seed);
 		live(&world, seed, 3000);
 		assert_int_equal(stats()->samples + drops(), world.nsent);
 		assert_int_equal(world.nbatch_samples, stats()->samples);
@@ -162,10 +196,10 @@ static void the_same_events_give_the_same_batches(void **state UNUSED)
 	for (uint64_t seed = 1; seed <= 10; seed++) {
 		static struct world again;
 
-		start_world(NULL);
+		start_world(NULL, seed);
 		live(&world, seed, 3000);
 		world_init(&again, NULL);
-		world_start(&again, T0, NULL, 0, false);
+		start(&again, seed);
 		live(&again, seed, 3000);
 		expect_same_batches(&world, &again);
 		world_fini(&again);
@@ -181,7 +215,7 @@ static void a_replay_of_the_log_gives_the_same_batches(void **state UNUSED)
 	for (uint64_t seed = 1; seed <= 10; seed++) {
 		static struct world replayed;
 
-		start_world(&conf);
+		start_world(&conf, seed);
 		live(&world, seed, 3000);
 		world_replay(&world, &replayed, &conf);
 		expect_same_batches(&world, &replayed);

@@ -101,8 +101,10 @@ static void samples_carry_their_labels(void **state)
 	assert_string_equal(pprof_string(p, pprof_label(p, p->sample[0], "comm")->str), "app");
 	assert_string_equal(pprof_string(p, pprof_label(p, p->sample[0], "service_name")->str),
 			    "app");
+	assert_string_equal(pprof_string(p, pprof_label(p, p->sample[0], "container_id")->str), "c0ffee");
 	assert_string_equal(pprof_string(p, pprof_label(p, p->sample[2], "comm")->str),
 			    "kworker/0:1");
+	assert_null(pprof_label(p, p->sample[2], "container_id"));
 	assert_string_equal(pprof_string(p, pprof_label(p, p->sample[2], "service_name")->str),
 			    "kernel");
 }
@@ -117,7 +119,7 @@ static void without_an_executable_the_main_thread_names_the_service(void **state
 
 	(void)state;
 	export_fixture_init(&f);
-	f.subjects[0].executable = 0;
+	f.subjects[0].executable = f.subjects[0].npairs = 0;
 	swap = f.samples[0];
 	f.samples[0] = f.samples[1];
 	f.samples[1] = swap;
@@ -125,6 +127,222 @@ static void without_an_executable_the_main_thread_names_the_service(void **state
 	for (size_t i = 0; i < 2; i++)
 		assert_string_equal(
 			pprof_string(p, pprof_label(p, p->sample[i], "service_name")->str), "app");
+}
+
+/* A label that a sample has anyway, one without a value, one twice, names that are none. */
+static void odd_labels_are_left_out(void **state)
+{
+	static const char *const odd[][2] = { { "pid", "x" },	  { "comm", "x" }, { "unit", "" }, { "unit", "a.service" },
+					      { "unit", "b.service" }, { "a-b", "x" },  { "", "x" },    { "1a", "x" } };
+	CLEANUP(unloadp) pprof_profile *p = NULL;
+	struct pprof_totals totals;
+	struct export_fixture f;
+
+	(void)state;
+	export_fixture_init(&f);
+	for (uint32_t i = 0; i < ARRAY_SIZE(odd); i++)
+		f.pairs[i] = (struct export_pair){ export_fixture_string(&f, odd[i][0]),
+						   export_fixture_string(&f, odd[i][1]) };
+	f.batch.npairs = f.subjects[0].npairs = ARRAY_SIZE(odd);
+	f.subjects[0].first_pair = 0;
+	p = profile_of(&f.batch, &totals);
+	assert_int_equal(p->sample[0]->n_label, 5);
+	assert_string_equal(pprof_string(p, pprof_label(p, p->sample[0], "unit")->str), "a.service");
+	assert_string_equal(pprof_string(p, pprof_label(p, p->sample[0], "service_name")->str), "app");
+}
+
+/* Two processes of one pid, before and after an exec. */
+static void samples_of_different_labels_stay_apart(void **state)
+{
+	CLEANUP(unloadp) pprof_profile *p = NULL, *q = NULL;
+	struct pprof_totals totals;
+	struct export_fixture f;
+
+	(void)state;
+	export_fixture_init(&f);
+	f.subjects[2] = f.subjects[0];
+	f.batch.nsubjects = 3;
+	f.samples[3] = f.samples[0];
+	f.samples[3].subject = 2;
+	f.batch.nsamples = 4;
+	p = profile_of(&f.batch, &totals);
+	assert_int_equal(p->n_sample, 3);
+	f.subjects[2].npairs = 0; /* no container */
+	q = profile_of(&f.batch, &totals);
+	assert_int_equal(q->n_sample, 4);
+}
+
+static pprof_profile *selection_of(struct pprof *pprof, const struct pprof_selection *s, struct pprof_totals *ret)
+{
+	CLEANUP(bufw_fini) struct bufw w = {};
+	pprof_profile *p;
+
+	assert_int_equal(pprof_write(pprof, s, &w, ret), 0);
+	p = pprof_load(w.data, w.len);
+	assert_non_null(p);
+	if (pprof_check_pushed(p))
+		fail_msg("%s", pprof_check_pushed(p));
+	return p;
+}
+
+/* One after the other, the first one twice: nothing of one is left in the next. */
+static void a_selection_holds_what_it_needs(void **state)
+{
+	static const uint32_t first[] = { 0, 1 }, second[] = { 2 };
+	const struct pprof_selection app = { first, 2, 1000, 100, 1 << 20 };
+	const struct pprof_selection kernel = { second, 1, 1000, 100, 1 << 20 };
+	CLEANUP(pprof_freep) struct pprof *pprof = NULL;
+	CLEANUP(unloadp) pprof_profile *a = NULL, *b = NULL, *c = NULL;
+	struct pprof_totals x, y, z;
+	struct export_fixture f;
+
+	(void)state;
+	export_fixture_init(&f);
+	assert_int_equal(pprof_new(&pprof, &f.batch, &(struct pprof_conf){ .text_max = 1024 }), 0);
+	a = selection_of(pprof, &app, &x);
+	b = selection_of(pprof, &kernel, &y);
+	c = selection_of(pprof, &app, &z);
+	assert_int_equal(a->n_sample, 2);
+	assert_int_equal(x.nsamples, 7);
+	assert_int_equal(x.nanoseconds, 70200000);
+	assert_int_equal(b->n_sample, 1);
+	assert_int_equal(b->n_location, 1);
+	assert_int_equal(b->n_mapping, 1);
+	assert_int_equal(b->n_function, 1);
+	assert_int_equal(y.nsamples, 1);
+	assert_string_equal(pprof_function_name(b, b->sample[0], 0, 0), "do_syscall_64");
+	assert_false(b->mapping[0]->has_filenames || b->mapping[0]->has_line_numbers);
+	assert_int_equal(z.nsamples, x.nsamples);
+	assert_int_equal(z.nstacks, x.nstacks);
+	assert_int_equal(z.nbytes, x.nbytes);
+	assert_int_equal(perftools__profiles__profile__get_packed_size(a), x.nbytes);
+	assert_int_equal(perftools__profiles__profile__get_packed_size(c), x.nbytes);
+	assert_int_equal(perftools__profiles__profile__get_packed_size(b), y.nbytes);
+	for (size_t i = 0; i < b->n_string_table; i++)
+		assert_true(strcmp(b->string_table[i], "pid") && strcmp(b->string_table[i], "main"));
+}
+
+static void threads_become_one_where_samples_have_no_labels(void **state)
+{
+	static const uint32_t all[] = { 0, 1 };
+	const struct pprof_selection s = { all, 2, 1000, 1, 1 << 20 };
+	CLEANUP(pprof_freep) struct pprof *pprof = NULL;
+	CLEANUP(unloadp) pprof_profile *p = NULL;
+	struct pprof_totals totals;
+	struct export_fixture f;
+
+	(void)state;
+	export_fixture_init(&f);
+	f.samples[1].first_frame = f.samples[0].first_frame;
+	assert_int_equal(pprof_new(&pprof, &f.batch, &(struct pprof_conf){ .text_max = 1024 }), 0);
+	p = selection_of(pprof, &s, &totals);
+	assert_int_equal(p->n_sample, 1);
+	assert_int_equal(p->sample[0]->value[0], 7);
+}
+
+static void what_is_over_a_limit_is_refused_and_the_next_is_fine(void **state)
+{
+	CLEANUP(pprof_freep) struct pprof *pprof = NULL;
+	struct pprof_selection s = { NULL, 0, 1000, UINT32_MAX, UINT64_MAX };
+	struct pprof_totals totals, got;
+	struct export_fixture f;
+
+	(void)state;
+	export_fixture_init(&f);
+	assert_int_equal(pprof_new(&pprof, &f.batch, &(struct pprof_conf){ .has_labels = true }), 0);
+	for (int i = 0; i < 4; i++) {
+		CLEANUP(bufw_fini) struct bufw w = {};
+
+		s.stacks_max = i == 1 ? 2 : 3;
+		if (i)
+			s.bytes_max = i == 2 ? totals.nbytes - 1 : totals.nbytes;
+		assert_int_equal(pprof_write(pprof, &s, &w, i ? &got : &totals), i == 1 || i == 2 ? -E2BIG : 0);
+	}
+	assert_int_equal(got.nbytes, totals.nbytes);
+	assert_int_equal(got.nsamples, totals.nsamples);
+}
+
+static void a_long_name_ends_in_an_ellipsis(void **state)
+{
+	char name[] = "0123456789abc\xc3\xa9zzzzzzzzzzzzzzz";
+	const struct pprof_selection s = { NULL, 0, 1000, 100, 1 << 20 };
+	CLEANUP(pprof_freep) struct pprof *pprof = NULL;
+	CLEANUP(unloadp) pprof_profile *p = NULL;
+	struct pprof_totals totals;
+	struct export_fixture f;
+
+	(void)state;
+	export_fixture_init(&f);
+	f.functions[1].name = export_fixture_string(&f, name);
+	assert_int_equal(pprof_new(&pprof, &f.batch, &(struct pprof_conf){ .text_max = 17 }), 0);
+	p = selection_of(pprof, &s, &totals);
+	assert_string_equal(pprof_function_name(p, p->sample[0], 1, 0), "0123456789abc\xe2\x80\xa6");
+}
+
+/* The leaf says what ran; the root can be told without it. */
+static void a_stack_that_is_too_deep_keeps_its_leaf(void **state)
+{
+	struct pprof_selection s = { NULL, 0, 3, 100, 1 << 20 };
+	CLEANUP(pprof_freep) struct pprof *pprof = NULL;
+	CLEANUP(unloadp) pprof_profile *p = NULL, *q = NULL, *r = NULL;
+	struct pprof_totals totals;
+	struct export_fixture f;
+
+	(void)state;
+	export_fixture_init(&f);
+	f.samples[0].nframes = 4;
+	assert_int_equal(pprof_new(&pprof, &f.batch, &(struct pprof_conf){ .text_max = 1024 }), 0);
+	p = selection_of(pprof, &s, &totals);
+	assert_int_equal(p->sample[0]->n_location_id, 3);
+	assert_string_equal(pprof_function_name(p, p->sample[0], 0, 0), "twice");
+	assert_string_equal(pprof_function_name(p, p->sample[0], 1, 0), "main");
+	assert_string_equal(pprof_function_name(p, p->sample[0], 2, 0), "[truncated]");
+	assert_int_equal(p->sample[1]->n_location_id, 3);
+	assert_string_equal(pprof_function_name(p, p->sample[1], 2, 0), "__libc_start_main");
+	s.frames_max = 2;
+	q = selection_of(pprof, &s, &totals);
+	assert_int_equal(q->sample[0]->n_location_id, 2);
+	s.frames_max = 4;
+	r = selection_of(pprof, &s, &totals);
+	assert_int_equal(r->sample[0]->n_location_id, 4);
+	for (size_t i = 0; i < r->n_string_table; i++)
+		assert_string_not_equal(r->string_table[i], "[truncated]");
+}
+
+/* There is one [flamed] in a profile, the batch's or ours. */
+static void own_frames_are_those_of_the_batch_where_it_has_them(void **state)
+{
+	struct pprof_selection s = { NULL, 0, 2, 100, 1 << 20 };
+	CLEANUP(pprof_freep) struct pprof *pprof = NULL;
+	CLEANUP(unloadp) pprof_profile *p = NULL;
+	struct pprof_totals totals;
+	struct export_fixture f;
+	uint32_t name;
+
+	(void)state;
+	export_fixture_init(&f);
+	name = export_fixture_string(&f, "[truncated]");
+	f.mappings[3] = (struct export_mapping){ 0, 9, 0, export_fixture_string(&f, "[flamed]"), 0 };
+	f.functions[5] = (struct export_function){ name, name, 0, 0 };
+	f.lines[6] = (struct export_line){ 5, 0 };
+	f.locations[5] = (struct export_location){ 3, 6, 1, 1 };
+	f.batch.nmappings = 4;
+	f.batch.nfunctions = 6;
+	f.batch.nlines = 7;
+	f.batch.nlocations = 6;
+	f.frames[8] = 5;
+	f.frames[9] = 5;
+	f.batch.nframes = 10;
+	f.samples[1].first_frame = 8;
+	f.samples[1].nframes = 1;
+	f.samples[2].nframes = 0;
+	assert_int_equal(pprof_new(&pprof, &f.batch, &(struct pprof_conf){ .text_max = 1024 }), 0);
+	p = selection_of(pprof, &s, &totals);
+	assert_int_equal(p->sample[0]->location_id[1], p->sample[1]->location_id[0]);
+	assert_string_equal(pprof_function_name(p, p->sample[2], 0, 0), "[no stack]");
+	assert_int_equal(p->location[p->sample[2]->location_id[0] - 1]->mapping_id,
+			 p->location[p->sample[1]->location_id[0] - 1]->mapping_id);
+	assert_int_equal(p->n_mapping, 2);
 }
 
 static void the_same_batch_gives_the_same_bytes(void **state)
@@ -347,7 +565,7 @@ static void a_hundred_thousand_stacks_are_no_problem(void **state)
 	CLEANUP(unloadp) pprof_profile *p = NULL;
 	CLEANUP_FREE struct export_sample *samples = calloc(NSTACKS, sizeof(*samples));
 	CLEANUP_FREE uint32_t *frames = calloc((size_t)NSTACKS * DEPTH, sizeof(*frames));
-	CLEANUP_FREE struct export_string *strings = calloc(NLOCATIONS + 24, sizeof(*strings));
+	CLEANUP_FREE struct export_string *strings = calloc(NLOCATIONS + EXPORT_FIXTURE_STRINGS, sizeof(*strings));
 	CLEANUP_FREE char(*names)[24] = calloc(NLOCATIONS, sizeof(*names));
 	CLEANUP_FREE struct export_function *functions = calloc(NLOCATIONS, sizeof(*functions));
 	CLEANUP_FREE struct export_line *lines = calloc(NLOCATIONS, sizeof(*lines));
@@ -420,6 +638,14 @@ int main(void)
 		cmocka_unit_test(a_profile_says_what_the_batch_says),
 		cmocka_unit_test(samples_carry_their_labels),
 		cmocka_unit_test(without_an_executable_the_main_thread_names_the_service),
+		cmocka_unit_test(odd_labels_are_left_out),
+		cmocka_unit_test(samples_of_different_labels_stay_apart),
+		cmocka_unit_test(a_selection_holds_what_it_needs),
+		cmocka_unit_test(threads_become_one_where_samples_have_no_labels),
+		cmocka_unit_test(what_is_over_a_limit_is_refused_and_the_next_is_fine),
+		cmocka_unit_test(a_long_name_ends_in_an_ellipsis),
+		cmocka_unit_test(a_stack_that_is_too_deep_keeps_its_leaf),
+		cmocka_unit_test(own_frames_are_those_of_the_batch_where_it_has_them),
 		cmocka_unit_test(the_same_batch_gives_the_same_bytes),
 		cmocka_unit_test(equal_samples_become_one),
 		cmocka_unit_test(equal_entries_appear_once),

@@ -277,12 +277,77 @@ static void short_processes_leave_nothing(void **state UNUSED)
 	assert_true(most < 1200);
 }
 
+struct ends {
+	uint32_t n;
+	uint64_t subject_id;
+};
+
+static void note_end(void *arg, struct proc *p)
+{
+	struct ends *e = arg;
+
+	e->n++;
+	e->subject_id = p->subject->id;
+	assert_ptr_equal(procs_find(procs, p->pid), p);	/* still there */
+}
+
+static void the_end_of_each_subject_is_told(void **state UNUSED)
+{
+	struct ends e = { 0 };
+	uint64_t id;
+
+	procs_on_end(procs, note_end, &e);
+	id = get(1, SEC)->subject->id;
+	assert_int_equal(e.n, 0);
+	assert_int_equal(procs_exec(procs, 1, 2 * SEC), 0);
+	assert_int_equal(e.n, 1);
+	assert_int_equal(e.subject_id, id);
+	id = procs_find(procs, 1)->subject->id;
+	assert_int_equal(procs_fork(procs, 1, 9, 3 * SEC), 0);
+	assert_int_equal(e.n, 2);
+	assert_int_equal(e.subject_id, id);
+	procs_exit(procs, 1);
+	procs_exit(procs, 1);
+	assert_int_equal(e.n, 3);
+	assert_int_equal(procs_fork(procs, 2, 9, 3 * SEC), 0);
+	procs_thread_exit(procs, 2, true, 4 * SEC);
+	assert_int_equal(e.n, 3);
+	procs_sweep_exited(procs, 10 * SEC);
+	assert_int_equal(e.n, 4);
+	get(3, SEC);
+	procs_sweep_unscanned(procs, 2 * SEC);
+	assert_int_equal(e.n, 5);
+	assert_int_equal(procs_count(procs), 0);
+}
+
+static void labels_are_replaced_and_counted(void **state UNUSED)
+{
+	struct proc *p = get(1, SEC);
+	size_t before = procs_bytes(procs);
+
+	assert_int_equal(p->subject->keep_one_in, 1);
+	assert_int_equal(p->filter, 1);
+	assert_int_equal(subject_set_labels(p->subject, 1, "name\0value", 11), 0);
+	assert_int_equal(procs_bytes(procs), before + 11);
+	assert_int_equal(subject_set_labels(p->subject, 1, "a\0b", 4), 0);
+	assert_int_equal(procs_bytes(procs), before + 4);
+	assert_memory_equal(p->subject->labels, "a\0b", 4);
+	assert_int_equal(subject_set_labels(p->subject, 0, NULL, 0), 0);
+	assert_int_equal(p->subject->nlabels, 0);
+	assert_int_equal(procs_bytes(procs), before);
+	/* A child has its own to get. */
+	assert_int_equal(subject_set_labels(p->subject, 1, "a\0b", 4), 0);
+	assert_int_equal(procs_fork(procs, 2, 1, 2 * SEC), 0);
+	assert_int_equal(procs_find(procs, 2)->subject->nlabels, 0);
+}
+
 static int all_steps(void)
 {
 	struct proc *p;
 	int err;
 
 	if ((err = procs_get(procs, 1, SEC, &p)) || (err = procs_set_executable(p, "/bin/sh")) ||
+	    (err = subject_set_labels(p->subject, 1, "a\0b", 4)) ||
 	    (err = procs_fork(procs, 2, 1, 2 * SEC)) || (err = procs_exec(procs, 2, 3 * SEC)))
 		return err;
 	for (uint32_t pid = 100; pid < 400 && !err; pid++)
@@ -328,6 +393,8 @@ int main(void)
 		TEST(whom_no_scan_met_is_forgotten_but_not_the_newer_ones),
 		TEST(doubt_makes_the_leader_the_measure),
 		TEST(short_processes_leave_nothing),
+		TEST(the_end_of_each_subject_is_told),
+		TEST(labels_are_replaced_and_counted),
 		TEST(any_failed_allocation_is_reported),
 	};
 

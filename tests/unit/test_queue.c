@@ -122,15 +122,19 @@ static void all_is_handed_out_in_the_order_of_time(void **state UNUSED)
 
 static void what_is_due_later_waits(void **state UNUSED)
 {
+	assert_true(queue_oldest_ns(queue) == UINT64_MAX);
+	add_sample(12, 1);
 	add_sample(11, 1);
-	add_map(11, 1);
+	add_map(8, 1); /* no sample */
 	assert_int_equal(run(10), 0);
-	assert_int_equal(nseen, 0);
+	assert_int_equal(nseen, 1);
+	assert_int_equal(queue_oldest_ns(queue), 11);
 	add_map(9, 2); /* a late comer */
 	assert_int_equal(run(11), 0);
 	assert_int_equal(nseen, 3);
-	assert_int_equal(seen[0].id, 2);
+	assert_int_equal(seen[1].id, 2);
 	assert_true(seen[2].is_sample);
+	assert_int_equal(queue_oldest_ns(queue), 12);
 }
 
 static void events_of_one_time_keep_their_order(void **state UNUSED)

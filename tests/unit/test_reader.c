@@ -705,7 +705,9 @@ static int try_everything(const char *writable)
 	if (!denied(execv("/usr/bin/true", argv)) || !denied(syscall(SYS_fork)) || !denied(syscall(SYS_vfork)))
 		return 6;
 	if (!denied(open(writable, O_WRONLY)) || !denied(open(writable, O_RDWR)) ||
-	    !denied(open(writable, O_RDONLY | O_CREAT, 0600)) || !denied(unlink(writable)))
+	    !denied(open(writable, O_RDONLY | O_CREAT, 0600)) || !denied(unlink(writable)) ||
+	    !denied(syscall(SYS_open_by_handle_at, AT_FDCWD, NULL, O_WRONLY)) ||
+	    denied(syscall(SYS_open_by_handle_at, AT_FDCWD, NULL, O_RDONLY)))
 		return 7;
 	if (mmap(NULL, 4096, PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
 		return 8;

@@ -635,12 +635,12 @@ static void every_sample_has_a_stack_or_says_why_not(void **state UNUSED)
 
 static void the_cgroup_is_that_of_v2_or_else_of_the_memory_controller(void **state UNUSED)
 {
-	static const struct { const char *prefix, *root; } hierarchies[] = {
-		{ "0::/", "/sys/fs/cgroup" },
-		{ "0::/", "/sys/fs/cgroup/unified" },
-		{ ":memory:/", "/sys/fs/cgroup/memory" },
-		{ ":pids:/", "/sys/fs/cgroup/pids" },
-		{ ":cpu", "/sys/fs/cgroup/cpu" },
+	static const struct { const char *prefix, *root; uint64_t hierarchy; } hierarchies[] = {
+		{ "0::/", "/sys/fs/cgroup", ABI_CGROUP_V2 },
+		{ "0::/", "/sys/fs/cgroup/unified", ABI_CGROUP_V2 },
+		{ ":memory:/", "/sys/fs/cgroup/memory", ABI_CGROUP_MEMORY },
+		{ ":pids:/", "/sys/fs/cgroup/pids", ABI_CGROUP_PIDS },
+		{ ":cpu", "/sys/fs/cgroup/cpu", ABI_CGROUP_CPU },
 	};
 	struct target t = target_start(use_20_kib);
 	char text[8192], path[4096];
@@ -662,7 +662,7 @@ static void the_cgroup_is_that_of_v2_or_else_of_the_memory_controller(void **sta
 			continue;
 		snprintf(path, sizeof(path), "%s%.*s", hierarchies[i].root, (int)strcspn(at, "\n"), at);
 		if (!stat(path, &st))
-			expected = st.st_ino;
+			expected = st.st_ino | hierarchies[i].hierarchy << ABI_CGROUP_SHIFT;
 	}
 	harvest_of(&h, &t, 20);
 	for (size_t i = 0; i < h.nrecords; i++)

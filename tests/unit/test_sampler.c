@@ -295,6 +295,128 @@ static void the_descriptor_is_readable_only_when_a_quarter_of_the_ring_is_full(v
 	target_stop(&t);
 }
 
+/* ---- filters ---- */
+
+/* Of one process, since the last reset. */
+struct of_pid {
+	uint32_t pid;
+	uint64_t n, ns, nperiods; /* samples; the CPU time that they stand for, and the periods in it */
+	uint64_t others;
+};
+
+static int count_of_pid(void *arg, const struct abi_record *r, size_t len)
+{
+	struct of_pid *p = arg;
+
+	record_check(r, len);
+	if (r->part)
+		return 0;
+	if (r->pid != p->pid) {
+		p->others++;
+		return 0;
+	}
+	p->n++;
+	p->ns += r->period_ns;
+	p->nperiods += (r->period_ns + 500000) / 1000000; /* at 1000 Hz */
+	return 0;
+}
+
+/* Samples for a while; what BPF counted meanwhile. */
+static void run_filtered(struct sampler *s, struct of_pid *p, uint64_t ns, uint64_t ret_diff[ABI_CNT_COUNT])
+{
+	uint64_t before[ABI_CNT_COUNT], after[ABI_CNT_COUNT], end = clock_mono_ns() + ns;
+	const char *why;
+
+	p->n = p->ns = p->nperiods = p->others = 0;
+	assert_int_equal(sampler_counters(s, before), 0);
+	assert_int_equal(sampler_start(s, &why), 0);
+	while (clock_mono_ns() < end) {
+		nap(50 * MS);
+		assert_int_equal(sampler_dispatch(s), 0);
+	}
+	sampler_stop(s);
+	assert_int_equal(sampler_dispatch(s), 0);
+	assert_int_equal(sampler_counters(s, after), 0);
+	for (int i = 0; i < ABI_CNT_COUNT; i++)
+		ret_diff[i] = after[i] - before[i];
+	/* Law 1: whatever the filter did. */
+	assert_int_equal(ret_diff[ABI_CNT_SEEN], p->n + p->others + ret_diff[ABI_CNT_DROPS + ABI_DROP_RING_FULL] +
+						 ret_diff[ABI_CNT_DROPS + ABI_DROP_FILTERED] +
+						 ret_diff[ABI_CNT_DROPS + ABI_DROP_THINNED]);
+	print_message("seen %llu: %llu of it, %llu filtered, %llu thinned\n",
+		      (unsigned long long)ret_diff[ABI_CNT_SEEN], (unsigned long long)p->n,
+		      (unsigned long long)ret_diff[ABI_CNT_DROPS + ABI_DROP_FILTERED],
+		      (unsigned long long)ret_diff[ABI_CNT_DROPS + ABI_DROP_THINNED]);
+}
+
+static void a_process_is_skipped_or_thinned_and_what_is_kept_stands_for_the_rest(void **state UNUSED)
+{
+	const struct sampler_conf conf = { .hz = 1000, .stack_max_bytes = 16 * 1024, .cpus = "0" };
+	struct target t = target_start(spin_on_cpu_0);
+	struct of_pid p = { .pid = (uint32_t)t.pid };
+	uint64_t d[ABI_CNT_COUNT], full, whole;
+	struct sampler *s = sampler_of(&conf, count_of_pid, &p);
+	double expected, sigma;
+
+	run_filtered(s, &p, 1000 * MS, d);
+	full = p.n;
+	assert_true(full > 100);
+	assert_int_equal(d[ABI_CNT_DROPS + ABI_DROP_FILTERED] + d[ABI_CNT_DROPS + ABI_DROP_THINNED], 0);
+
+	assert_int_equal(sampler_filter(s, p.pid, 0), 0);
+	run_filtered(s, &p, 1000 * MS, d);
+	assert_int_equal(p.n, 0);
+	assert_true(d[ABI_CNT_DROPS + ABI_DROP_FILTERED] > 100);
+	assert_int_equal(d[ABI_CNT_DROPS + ABI_DROP_THINNED], 0);
+
+	assert_int_equal(sampler_filter(s, p.pid, 4), 0);
+	run_filtered(s, &p, 3000 * MS, d);
+	whole = p.n + d[ABI_CNT_DROPS + ABI_DROP_THINNED];
+	expected = (double)whole / 4;
+	sigma = sqrt((double)whole * 0.25 * 0.75);
+	assert_true(whole > 300 && d[ABI_CNT_DROPS + ABI_DROP_FILTERED] == 0);
+	assert_true(fabs((double)p.n - expected) <= expected * 0.01 + 4 * sigma);
+	assert_int_equal(p.nperiods, p.n * 4);
+	assert_int_equal(p.ns, p.n * 4 * 1007000);
+
+	/* Again everything; others were never concerned. */
+	assert_int_equal(sampler_filter(s, p.pid, 1), 0);
+	assert_int_equal(sampler_filter(s, p.pid, 1), 0);
+	assert_int_equal(sampler_filter(s, p.pid + 1, 0), 0);
+	run_filtered(s, &p, 500 * MS, d);
+	assert_true(p.n > 50);
+	assert_int_equal(p.ns, p.n * 1007000);
+	assert_int_equal(d[ABI_CNT_DROPS + ABI_DROP_THINNED], 0);
+	sampler_free(s);
+	target_stop(&t);
+}
+
+static void more_filters_than_fit_are_refused_until_one_is_removed(void **state UNUSED)
+{
+	const struct sampler_conf conf = { .hz = 100, .stack_max_bytes = 16 * 1024, .cpus = "" };
+	struct of_pid p = {};
+	struct sampler *s = sampler_of(&conf, count_of_pid, &p);
+	uint32_t n = 0;
+	int err = 0;
+
+	while (!err && n < 100000) {
+		err = sampler_filter(s, 1000000 + n, n % 2 ? 0 : 7);
+		n += !err;
+	}
+	print_message("%u filters\n", n);
+	assert_int_equal(err, -E2BIG);
+	assert_in_range(n, 4096, 4096 + CPULIST_MAX);
+	/* One that is there can be changed all the same. */
+	assert_int_equal(sampler_filter(s, 1000000, 3), 0);
+	assert_int_equal(sampler_filter(s, 1000000, 1), 0);
+	assert_int_equal(sampler_filter(s, 999, 0), 0);
+	for (uint32_t i = 0; i < n; i++)
+		assert_int_equal(sampler_filter(s, 1000000 + i, 1), 0);
+	for (uint32_t i = 0; i < 4000; i++)
+		assert_int_equal(sampler_filter(s, 2000000 + i, 0), 0);
+	sampler_free(s);
+}
+
 /* ---- CPUs that come and go ---- */
 
 /* In a mount namespace of its own, where /sys/devices/system/cpu/online is this file. */
@@ -479,6 +601,8 @@ int main(void)
 		cmocka_unit_test(a_part_that_does_not_fit_is_told_by_the_first_and_counted),
 		cmocka_unit_test(dispatch_stops_at_the_first_error_and_goes_on_after_it),
 		cmocka_unit_test(the_descriptor_is_readable_only_when_a_quarter_of_the_ring_is_full),
+		cmocka_unit_test(a_process_is_skipped_or_thinned_and_what_is_kept_stands_for_the_rest),
+		cmocka_unit_test(more_filters_than_fit_are_refused_until_one_is_removed),
 		cmocka_unit_test(cpus_that_come_are_sampled_and_those_that_go_are_not),
 		cmocka_unit_test(an_impossible_configuration_is_refused_with_a_reason),
 		cmocka_unit_test(another_user_needs_cap_bpf_and_cap_perfmon_and_nothing_else),

@@ -95,9 +95,9 @@ static void add(uint32_t pid, struct file *file, const uint64_t *offsets, uint32
 
 static void close_and_ask(void)
 {
-	struct event_window when = { .wall_start_ns = 5, .duration_ns = 6 };
+	struct window_head head = { .wall_start_ns = 5, .duration_ns = 6, .period_ns = 7, .id = 8 };
 
-	assert_int_equal(window_new(&window, &agg, &when, 7, 8), 0);
+	assert_int_equal(window_new(&window, &agg, &head), 0);
 	assert_int_equal(window_ask(window, &ops, NULL, &next_request), 0);
 }
 
@@ -108,7 +108,7 @@ static struct export_batch build(struct bufw *w)
 	struct export_batch got;
 	struct bufr in;
 
-	assert_true(window_ready(window));
+	assert_true(window_named(window));
 	assert_int_equal(window_build(window, &batch), 0);
 	export_batch_encode(w, batch);
 	assert_int_equal(bufw_end(w), 0);
@@ -211,7 +211,7 @@ static void answers_may_come_in_any_order_and_only_once(void **state UNUSED)
 	names = names_of(&requests[1], segment);
 	assert_int_equal(window_names(window, &requests[1], &names), 1);
 	assert_int_equal(window_names(window, &requests[1], &names), 0);
-	assert_false(window_ready(window));
+	assert_false(window_named(window));
 	requests[0].id += 1000; /* another window's */
 	assert_int_equal(window_names(window, &requests[0], &names), 0);
 	requests[0].id -= 1000;
@@ -302,7 +302,7 @@ static void kernel_answers_that_do_not_fit_name_nothing(void **state UNUSED)
 	assert_int_equal(aggregate_add(agg, &s), 0);
 	close_and_ask();
 	assert_int_equal(nkernel, 3);
-	assert_false(window_ready(window));
+	assert_false(window_named(window));
 	symbols[0] = (struct event_kernel_symbol){ .address = kernel[0], .relative = 0x10, .name = "right",
 						   .module = "[kernel]" };
 	symbols[1] = (struct event_kernel_symbol){ .address = kernel[1] + 1, .relative = 0x20, .name = "wrong",
@@ -335,6 +335,36 @@ static void a_subject_stands_once_however_high_its_id(void **state UNUSED)
 	assert_int_equal(got.nsubjects, 3);
 	for (uint32_t i = 0; i < got.nsamples; i++)
 		assert_int_equal(got.subjects[got.samples[i].subject].pid, got.samples[i].tid);
+	export_batch_fini(&got);
+	bufw_fini(&w);
+}
+
+static void labels_are_those_of_the_moment_it_is_built(void **state UNUSED)
+{
+	struct file *a = new_file("/bin/a", false);
+	struct export_batch got;
+	struct bufw w = { 0 };
+
+	for (uint64_t i = 0; i < 9; i++)
+		add(1 + (uint32_t)(i % 3), a, &i, 1);
+	subject_of(3)->labelled = 1;
+	close_and_ask();
+	assert_true(window_named(window));
+	assert_false(window_labelled(window));
+	assert_int_equal(subject_set_labels(subject_of(1), 1, "name\0one", 9), 0);
+	subject_of(1)->labelled = 1;
+	assert_false(window_labelled(window));
+	got = build(&w);
+	assert_int_equal(window_nunlabelled(window), 1);	/* once, with three stacks */
+	assert_int_equal(got.subjects[0].npairs, 1);
+	assert_int_equal(got.subjects[0].id, subject_of(1)->id);
+	assert_string_equal(text_of(&got, got.pairs[got.subjects[0].first_pair].name), "name");
+	assert_string_equal(text_of(&got, got.pairs[got.subjects[0].first_pair].value), "one");
+	assert_int_equal(got.subjects[1].npairs, 0);
+	assert_int_equal(got.subjects[2].npairs, 0);	/* it was given none */
+	subject_of(2)->labelled = 1;
+	assert_true(window_labelled(window));
+	assert_true(window_bytes(window) > sizeof(uint32_t));
 	export_batch_fini(&got);
 	bufw_fini(&w);
 }
@@ -421,6 +451,7 @@ int main(void)
 		TEST(a_file_without_answer_is_one_mapping),
 		TEST(kernel_answers_that_do_not_fit_name_nothing),
 		TEST(a_subject_stands_once_however_high_its_id),
+		TEST(labels_are_those_of_the_moment_it_is_built),
 		TEST(names_without_end_do_not_cost_the_batch),
 		TEST(many_files_are_named_in_little_time),
 	};

@@ -1,0 +1,52 @@
+/*
+ * api - the JSON answers of /api/v1: status, services, query (docs/api.md).
+ *
+ * A function of what is shown to it and of a request's parameters; texts that workloads chose are
+ * valid UTF-8 JSON strings. Values of a query are nanoseconds.
+ *
+ * May touch: the heap, the clock. Never: HTTP; a secret.
+ */
+#ifndef EXPORTER_API_H
+#define EXPORTER_API_H
+
+#include <jansson.h>
+
+#include "exporter/msg.h"
+#include "exporter/recent.h"
+#include "exporter/sink.h"
+
+enum { API_NODES_DEFAULT = 16384, API_NODES_MAX = 131072, API_TOP_MAX = 500, API_DEFAULT_S = 300 };
+
+struct api_listener {
+	const char *name, *address, *error; /* error: "" none */
+	bool is_up;
+};
+
+/* What there is to be told; all borrowed. */
+struct api_view {
+	const struct recent *recent;
+	const char *hostname, *version, *hash; /* "" not told yet */
+	const struct export_status *status; /* NULL: not told yet */
+	const struct sink_stats *sinks;
+	size_t nsinks;
+	const struct api_listener *listeners;
+	size_t nlisteners;
+	int landlock; /* version, 0 none */
+};
+
+/* A request's parameters; NULL: not given. */
+struct api_params {
+	const char *from, *to, *service, *nodes;
+};
+
+/*
+ * The answer to /api/v1/NAME, and its HTTP status: 200, 400 or 404 with {"error": ...}. *ret is NULL
+ * with 500: out of memory.
+ */
+MUST_USE unsigned int api_answer(const struct api_view *v, const char *name, const struct api_params *p,
+				 json_t **ret);
+
+/* exporter/api_status.c. NULL: out of memory. */
+json_t *api_status(const struct api_view *v);
+
+#endif

@@ -1,0 +1,451 @@
+#include "exporter/services.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "exporter/intern.h"
+#include "exporter/jsontext.h"
+#include "exporter/labels.h"
+
+static const char service_name[] = "service_name";
+static const char other[] = "(other)";
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static const struct export_string *label_of(const struct export_batch *b,
+					    const struct export_subject *s, const char *name)
+{
+	for (uint32_t i = 0; i < s->npairs; i++) {
+		const struct export_pair *p = &b->pairs[s->first_pair + i];
+		const struct export_string *text = &b->strings[p->name];
+
+		if (text->len == strlen(name) && !memcmp(text->text, name, text->len))
+			return &b->strings[p->value];
+	}
+	return NULL;
+}
+
+/* Of a subject that the exporter was not asked about, or not in time. */
+static int make_name(const struct export_batch *b, const struct export_subject *s, uint32_t comm,
+		     char **ret)
+{
+	const struct export_string *exe = &b->strings[s->executable], *c = &b->strings[comm];
+	CLEANUP_FREE char *executable = strndup(exe->text, exe->len);
+	CLEANUP_FREE char *comm_text = strndup(c->text, c->len);
+	CLEANUP_FREE void *mem = NULL;
+	struct export_labels labels;
+	struct export_facts facts = {
+		.id = s->id,
+		.cgroup_id = s->cgroup_id,
+		.pid = s->pid,
+		.flags = s->flags,
+		.executable = executable,
+		.comm = comm_text,
+		.cgroups = "",
+	};
+	int err;
+
+	if (!executable || !comm_text)
+		return -ENOMEM;
+	err = labels_make(&facts, NULL, &labels, &mem);
+	if (err)
+		return err;
+	for (uint32_t i = 0; i < labels.nlabels; i++) {
+		if (!strcmp(labels.labels[i].name, service_name)) {
+			*ret = strdup(labels.labels[i].value);
+			return *ret ? 0 : -ENOMEM;
+		}
+	}
+	return -EINVAL; /* labels.h: it is always there */
+}
+
+static int name_unlabelled(struct services_names *n, const struct export_batch *b, uint32_t subject,
+			   uint32_t comm)
+{
+	char *name;
+	int err = make_name(b, &b->subjects[subject], comm, &name);
+
+	if (err)
+		return err;
+	n->owned[n->nowned++] = name;
+	n->of[subject] = (struct export_string){ name, (uint32_t)strlen(name) };
+	return 0;
+}
+
+int services_names_init(struct services_names *n, const struct export_batch *b)
+{
+	int err = 0;
+
+	*n = (struct services_names){
+		.of = calloc(MAX(b->nsubjects, 1u), sizeof(*n->of)),
+		.owned = calloc(MAX(b->nsubjects, 1u), sizeof(*n->owned)),
+	};
+	if (!n->of || !n->owned)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < b->nsubjects; i++) {
+		const struct export_string *label = label_of(b, &b->subjects[i], service_name);
+
+		if (label)
+			n->of[i] = *label;
+	}
+	for (uint32_t i = 0; i < b->nsamples && !err; i++) {
+		if (!n->of[b->samples[i].subject].text)
+			err = name_unlabelled(n, b, b->samples[i].subject, b->samples[i].comm);
+	}
+	return err;
+}
+
+void services_names_fini(struct services_names *n)
+{
+	for (uint32_t i = 0; i < n->nowned; i++)
+		free(n->owned[i]);
+	free(n->owned);
+	free(n->of);
+	*n = (struct services_names){};
+}
+
+bool services_names_are(const struct services_names *n, uint32_t subject, const char *name)
+{
+	const struct export_string *s = &n->of[subject];
+
+	return s->text && s->len == strlen(name) && !memcmp(s->text, name, s->len);
+}
+
+/* ---- sums ----------------------------------------------------------------------------------- */
+
+struct service {
+	char *name;
+	uint32_t len;
+	uint64_t nsamples, nanoseconds, nprocesses;
+};
+
+struct process {
+	uint64_t id;
+	uint32_t pid, service;
+	uint64_t nsamples, nanoseconds;
+	json_t *executable, *labels;
+};
+
+struct services {
+	uint64_t seed;
+	struct service *services;
+	struct process *processes;
+	uint32_t services_cap, processes_cap;
+	struct intern service_set, process_set;
+	uint64_t nsamples, nanoseconds;
+};
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+	return a > INT64_MAX - MIN(b, (uint64_t)INT64_MAX) ? INT64_MAX : a + b;
+}
+
+int services_new(struct services **ret)
+{
+	struct services *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	if (getrandom(&s->seed, sizeof(s->seed), GRND_NONBLOCK) != (ssize_t)sizeof(s->seed))
+		s->seed = 0;
+	*ret = s;
+	return 0;
+}
+
+struct services *services_free(struct services *s)
+{
+	if (!s)
+		return NULL;
+	for (uint32_t i = 0; i < s->service_set.n; i++)
+		free(s->services[i].name);
+	for (uint32_t i = 0; i < s->process_set.n; i++) {
+		json_decref(s->processes[i].executable);
+		json_decref(s->processes[i].labels);
+	}
+	free(s->services);
+	free(s->processes);
+	intern_fini(&s->service_set);
+	intern_fini(&s->process_set);
+	free(s);
+	return NULL;
+}
+
+static int reserve(void *v, uint32_t n, uint32_t *cap, size_t size)
+{
+	void **at = v;
+	uint32_t want = *cap ? *cap * 2 : 64;
+	void *p;
+
+	if (n < *cap)
+		return 0;
+	p = reallocarray(*at, want, size);
+	if (!p)
+		return -ENOMEM;
+	*at = p;
+	*cap = want;
+	return 0;
+}
+
+static bool services_equal(const void *arg, uint32_t a, uint32_t b)
+{
+	const struct service *x = &((const struct services *)arg)->services[a];
+	const struct service *y = &((const struct services *)arg)->services[b];
+
+	return x->len == y->len && !memcmp(x->name, y->name, x->len);
+}
+
+static int put_service(struct services *s, const struct export_string *name, uint32_t *ret)
+{
+	static const struct export_string rest = { other, sizeof(other) - 1 };
+	uint32_t n = s->service_set.n;
+	CLEANUP_FREE char *copy = NULL;
+	int err;
+
+	if (n >= SERVICES_MAX)
+		name = &rest;
+	copy = malloc(name->len + 1ull);
+	err = copy ? reserve(&s->services, n, &s->services_cap, sizeof(*s->services)) : -ENOMEM;
+	if (err)
+		return err;
+	memcpy(copy, name->text, name->len);
+	s->services[n] = (struct service){ .name = copy, .len = name->len };
+	err = intern_put(&s->service_set, XXH3_64bits_withSeed(copy, name->len, s->seed), n,
+			 services_equal, s, ret);
+	if (!err && *ret == n)
+		(void)TAKE(copy);
+	return err;
+}
+
+static bool processes_equal(const void *arg, uint32_t a, uint32_t b)
+{
+	const struct process *x = &((const struct services *)arg)->processes[a];
+	const struct process *y = &((const struct services *)arg)->processes[b];
+
+	return x->id == y->id && x->pid == y->pid && x->service == y->service;
+}
+
+static json_t *labels_json(const struct export_batch *b, const struct export_subject *subject,
+			   const struct export_string *service)
+{
+	CLEANUP_JSON json_t *labels = json_object();
+
+	if (!labels || json_object_set_new_nocheck(labels, service_name,
+						   jsontext_bytes(service->text, service->len)))
+		return NULL;
+	for (uint32_t i = 0; i < subject->npairs; i++) {
+		const struct export_pair *p = &b->pairs[subject->first_pair + i];
+		const struct export_string *name = &b->strings[p->name],
+					   *value = &b->strings[p->value];
+		CLEANUP_FREE char *key = NULL;
+		size_t key_len;
+
+		if (utf8_repair(name->text, name->len, &key, &key_len) ||
+		    json_object_setn_new_nocheck(labels, key, key_len,
+						 jsontext_bytes(value->text, value->len)))
+			return NULL;
+	}
+	return TAKE(labels);
+}
+
+static int describe(struct process *p, const struct export_batch *b,
+		    const struct export_subject *subject, const struct export_string *service)
+{
+	const struct export_string *exe = &b->strings[subject->executable];
+
+	p->executable = jsontext_bytes(exe->text, exe->len);
+	p->labels = labels_json(b, subject, service);
+	if (p->executable && p->labels)
+		return 0;
+	json_decref(p->executable);
+	json_decref(p->labels);
+	p->executable = p->labels = NULL;
+	return -ENOMEM;
+}
+
+enum { NO_PROCESS = UINT32_MAX }; /* too many: it is counted, but not shown */
+
+static int put_process(struct services *s, const struct export_batch *b, uint32_t subject,
+		       const struct export_string *name, uint32_t service, uint32_t *ret)
+{
+	const struct export_subject *u = &b->subjects[subject];
+	uint32_t n = s->process_set.n;
+	uint64_t key[] = { u->id, (uint64_t)u->pid << 32 | service };
+	int err;
+
+	*ret = NO_PROCESS;
+	if (n >= SERVICES_PROCESSES_MAX) {
+		s->services[service].nprocesses++;
+		return 0;
+	}
+	err = reserve(&s->processes, n, &s->processes_cap, sizeof(*s->processes));
+	if (err)
+		return err;
+	s->processes[n] = (struct process){ .id = u->id, .pid = u->pid, .service = service };
+	err = intern_put(&s->process_set, XXH3_64bits_withSeed(key, sizeof(key), s->seed), n,
+			 processes_equal, s, ret);
+	if (err || *ret != n)
+		return err;
+	s->services[service].nprocesses++;
+	return describe(&s->processes[n], b, u, name);
+}
+
+/* Where a subject of the batch is counted, once that is known. */
+struct place {
+	bool is_known;
+	uint32_t service, process;
+};
+
+static int find_place(struct services *s, const struct export_batch *b, uint32_t subject,
+		      const struct export_string *name, struct place *place)
+{
+	int err;
+
+	if (place->is_known)
+		return 0;
+	err = put_service(s, name, &place->service);
+	if (!err)
+		err = put_process(s, b, subject, name, place->service, &place->process);
+	place->is_known = !err;
+	return err;
+}
+
+int services_add(struct services *s, const struct export_batch *b)
+{
+	CLEANUP(services_names_fini) struct services_names names = {};
+	CLEANUP_FREE struct place *places = calloc(MAX(b->nsubjects, 1u), sizeof(*places));
+	int err = places ? services_names_init(&names, b) : -ENOMEM;
+
+	for (uint32_t i = 0; i < b->nsamples && !err; i++) {
+		const struct export_sample *sample = &b->samples[i];
+		struct place *place = &places[sample->subject];
+		struct service *service;
+
+		err = find_place(s, b, sample->subject, &names.of[sample->subject], place);
+		if (err)
+			break;
+		service = &s->services[place->service];
+		service->nsamples = add(service->nsamples, sample->count);
+		service->nanoseconds = add(service->nanoseconds, sample->nanoseconds);
+		s->nsamples = add(s->nsamples, sample->count);
+		s->nanoseconds = add(s->nanoseconds, sample->nanoseconds);
+		if (place->process != NO_PROCESS) {
+			struct process *p = &s->processes[place->process];
+
+			p->nsamples = add(p->nsamples, sample->count);
+			p->nanoseconds = add(p->nanoseconds, sample->nanoseconds);
+		}
+	}
+	return err;
+}
+
+uint64_t services_nsamples(const struct services *s)
+{
+	return s->nsamples;
+}
+
+uint64_t services_nanoseconds(const struct services *s)
+{
+	return s->nanoseconds;
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / (double)NSEC_PER_SEC;
+}
+
+static int services_by_weight(const void *a, const void *b, void *arg)
+{
+	const struct services *s = arg;
+	uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+	const struct service *x = &s->services[i], *y = &s->services[j];
+	int cmp;
+
+	if (x->nanoseconds != y->nanoseconds)
+		return x->nanoseconds < y->nanoseconds ? 1 : -1;
+	cmp = memcmp(x->name, y->name, MIN(x->len, y->len));
+	return cmp ? cmp : (x->len > y->len) - (x->len < y->len);
+}
+
+/* Service by service, the busiest of each first. */
+static int processes_by_weight(const void *a, const void *b, void *arg)
+{
+	const struct services *s = arg;
+	const struct process *x = &s->processes[*(const uint32_t *)a];
+	const struct process *y = &s->processes[*(const uint32_t *)b];
+
+	if (x->service != y->service)
+		return x->service < y->service ? -1 : 1;
+	if (x->nanoseconds != y->nanoseconds)
+		return x->nanoseconds < y->nanoseconds ? 1 : -1;
+	return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static json_t *process_json(const struct process *p)
+{
+	return json_pack("{s:I, s:O, s:I, s:f, s:O}", "pid", (json_int_t)p->pid, "executable",
+			 p->executable, "samples", (json_int_t)p->nsamples, "cpu_seconds",
+			 seconds(p->nanoseconds), "labels", p->labels);
+}
+
+static json_t *processes_json(const struct services *s, const uint32_t *order, uint32_t service)
+{
+	CLEANUP_JSON json_t *list = json_array();
+	uint32_t low = 0, high = s->process_set.n;
+
+	while (low < high) { /* the first of the service */
+		uint32_t middle = low + (high - low) / 2;
+
+		if (s->processes[order[middle]].service < service)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (uint32_t i = low; i < s->process_set.n && i - low < SERVICES_SHOWN_MAX; i++) {
+		const struct process *p = &s->processes[order[i]];
+
+		if (p->service != service)
+			break;
+		if (!list || json_array_append_new(list, process_json(p)))
+			return NULL;
+	}
+	return TAKE(list);
+}
+
+static json_t *service_json(const struct services *s, const uint32_t *order, uint32_t service)
+{
+	const struct service *v = &s->services[service];
+	json_t *name = jsontext_bytes(v->name, v->len);
+	json_t *processes = processes_json(s, order, service);
+
+	/* `o` takes them over, also when it fails. */
+	return json_pack("{s:o, s:I, s:f, s:I, s:o}", "name", name, "samples",
+			 (json_int_t)v->nsamples, "cpu_seconds", seconds(v->nanoseconds),
+			 "nprocesses", (json_int_t)v->nprocesses, "processes", processes);
+}
+
+json_t *services_json(const struct services *s)
+{
+	uint32_t nservices = s->service_set.n, nprocesses = s->process_set.n;
+	CLEANUP_FREE uint32_t *order = calloc(MAX(nservices, 1u), sizeof(*order));
+	CLEANUP_FREE uint32_t *processes = calloc(MAX(nprocesses, 1u), sizeof(*processes));
+	CLEANUP_JSON json_t *list = json_array();
+
+	if (!order || !processes || !list)
+		return NULL;
+	for (uint32_t i = 0; i < nservices; i++)
+		order[i] = i;
+	for (uint32_t i = 0; i < nprocesses; i++)
+		processes[i] = i;
+	qsort_r(order, nservices, sizeof(*order), services_by_weight, (void *)s);
+	qsort_r(processes, nprocesses, sizeof(*processes), processes_by_weight, (void *)s);
+	for (uint32_t i = 0; i < nservices; i++) {
+		if (json_array_append_new(list, service_json(s, processes, order[i])))
+			return NULL;
+	}
+	return TAKE(list);
+}

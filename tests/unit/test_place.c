@@ -1,0 +1,255 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "agent/place.h"
+
+enum { GROUP = 4242 };
+
+static char dir[64], inside[128];
+
+static int setup(void **state UNUSED)
+{
+	snprintf(dir, sizeof(dir), "/tmp/flamed-place-XXXXXX");
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(inside, sizeof(inside), "%s/run", dir);
+	return 0;
+}
+
+static const char *in(const char *name)
+{
+	static char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", inside, name);
+	return path;
+}
+
+static int teardown(void **state UNUSED)
+{
+	unlink(in("flamed.lock"));
+	unlink(in("flamed.sock"));
+	unlink(in("page.token"));
+	rmdir(inside);
+	return rmdir(dir);
+}
+
+static void open_place(struct place *p)
+{
+	char *why = NULL;
+
+	assert_int_equal(place_open(p, inside, &why), 0);
+	assert_null(why);
+}
+
+static void the_directory_is_made_and_the_lock_says_who_has_it(void **state UNUSED)
+{
+	struct place p = PLACE_INIT;
+	char text[32] = "";
+	struct stat st;
+	pid_t pid = -1;
+	int fd;
+
+	open_place(&p);
+	assert_int_equal(stat(inside, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0755);
+	assert_int_equal(place_lock(&p, &pid), 0);
+	fd = open(in("flamed.lock"), O_RDONLY);
+	assert_true(read(fd, text, sizeof(text) - 1) > 0);
+	close(fd);
+	assert_int_equal(atoi(text), getpid());
+	place_close(&p);
+}
+
+static void a_second_one_learns_the_pid_and_gets_the_lock_when_the_first_dies(void **state UNUSED)
+{
+	struct place mine = PLACE_INIT;
+	int ready[2];
+	pid_t child, holder = -1;
+	char byte;
+
+	assert_int_equal(pipe(ready), 0);
+	child = fork();
+	if (child == 0) {
+		struct place theirs = PLACE_INIT;
+		char *why;
+		pid_t pid;
+
+		if (place_open(&theirs, inside, &why) || place_lock(&theirs, &pid))
+			_exit(1);
+		(void)!write(ready[1], "x", 1);
+		pause();
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	open_place(&mine);
+	assert_int_equal(place_lock(&mine, &holder), -EWOULDBLOCK);
+	assert_int_equal(holder, child);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	assert_int_equal(place_lock(&mine, &holder), 0);
+	place_close(&mine);
+	close(ready[0]);
+	close(ready[1]);
+}
+
+static void check_file(const char *name, mode_t mode)
+{
+	struct stat st;
+
+	assert_int_equal(lstat(in(name), &st), 0);
+	assert_int_equal(st.st_mode & 07777, mode);
+	if (geteuid() == 0)
+		assert_int_equal(st.st_gid, GROUP);
+}
+
+static void socket_and_token_are_for_the_group(void **state UNUSED)
+{
+	struct place p = PLACE_INIT;
+	char *why = NULL, text[64] = "";
+	pid_t pid;
+	int fd;
+
+	umask(0077); /* whatever it is */
+	open_place(&p);
+	assert_int_equal(place_lock(&p, &pid), 0);
+	assert_int_equal(place_settle(&p, GROUP, &why), 0);
+	umask(0022);
+	check_file("flamed.sock", 0660);
+	check_file("page.token", 0640);
+	assert_int_equal(strlen(p.token), PLACE_TOKEN_LEN);
+	assert_int_equal(strspn(p.token, "0123456789abcdef"), PLACE_TOKEN_LEN);
+	fd = open(in("page.token"), O_RDONLY);
+	assert_true(read(fd, text, sizeof(text) - 1) > 0);
+	close(fd);
+	assert_memory_equal(text, p.token, PLACE_TOKEN_LEN);
+	place_close(&p);
+	assert_int_equal(access(in("flamed.sock"), F_OK), -1);
+	assert_int_equal(access(in("page.token"), F_OK), -1);
+}
+
+static int connect_to(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0), r;
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+	r = connect(fd, (struct sockaddr *)&address, sizeof(address));
+	close(fd);
+	return r;
+}
+
+static void what_a_dead_daemon_left_is_replaced(void **state UNUSED)
+{
+	struct place first = PLACE_INIT, second = PLACE_INIT;
+	char *why = NULL;
+	pid_t pid;
+
+	open_place(&first);
+	assert_int_equal(place_lock(&first, &pid), 0);
+	assert_int_equal(place_settle(&first, (gid_t)-1, &why), 0);
+	assert_int_equal(connect_to(in("flamed.sock")), 0);
+	/* It dies: nothing is removed. */
+	close(first.control_fd);
+	close(first.lock_fd);
+	close(first.dir_fd);
+	assert_int_equal(connect_to(in("flamed.sock")), -1);
+	open_place(&second);
+	assert_int_equal(place_lock(&second, &pid), 0);
+	assert_int_equal(place_settle(&second, (gid_t)-1, &why), 0);
+	assert_int_equal(connect_to(in("flamed.sock")), 0);
+	assert_string_not_equal(first.token, second.token);
+	place_close(&second);
+}
+
+static void no_link_is_followed(void **state UNUSED)
+{
+	struct place p = PLACE_INIT;
+	char *why = NULL, victim[160];
+	struct stat st;
+	pid_t pid;
+	int fd;
+
+	snprintf(victim, sizeof(victim), "%s/victim", dir);
+	fd = open(victim, O_CREAT | O_WRONLY, 0600);
+	close(fd);
+	/* The directory is itself a link. */
+	assert_int_equal(symlink(dir, inside), 0);
+	assert_int_equal(place_open(&p, inside, &why), -ENOTDIR);
+	assert_non_null(why);
+	free(why);
+	place_close(&p);
+	unlink(inside);
+	/* The lock is one. */
+	assert_int_equal(mkdir(inside, 0755), 0);
+	assert_int_equal(symlink(victim, in("flamed.lock")), 0);
+	assert_int_equal(place_open(&p, inside, &why), -ELOOP);
+	free(why);
+	place_close(&p);
+	unlink(in("flamed.lock"));
+	/* Token and socket are: they are replaced, and what they point to is left alone. */
+	assert_int_equal(symlink(victim, in("page.token")), 0);
+	assert_int_equal(symlink(victim, in("flamed.sock")), 0);
+	open_place(&p);
+	assert_int_equal(place_lock(&p, &pid), 0);
+	assert_int_equal(place_settle(&p, GROUP, &why), 0);
+	assert_int_equal(stat(victim, &st), 0);
+	assert_int_equal(st.st_size, 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_not_equal(st.st_gid, GROUP);
+	check_file("flamed.sock", 0660);
+	place_close(&p);
+	unlink(victim);
+}
+
+static void a_directory_that_a_stranger_lets_everybody_write_to_is_refused(void **state UNUSED)
+{
+	struct place p = PLACE_INIT;
+	char *why = NULL;
+
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(mkdir(inside, 0755), 0);
+	assert_int_equal(chown(inside, 4343, 0), 0);
+	assert_int_equal(chmod(inside, 0777), 0);
+	assert_int_equal(place_open(&p, inside, &why), -EPERM);
+	assert_non_null(strstr(why, "runtime_directory"));
+	free(why);
+	place_close(&p);
+}
+
+static void a_directory_that_cannot_be_made_says_what_to_do(void **state UNUSED)
+{
+	struct place p = PLACE_INIT;
+	char *why = NULL;
+
+	assert_int_equal(place_open(&p, "/nonexistent/flamed", &why), -ENOENT);
+	assert_non_null(strstr(why, "runtime_directory"));
+	free(why);
+	place_close(&p);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(the_directory_is_made_and_the_lock_says_who_has_it),
+		TEST(a_second_one_learns_the_pid_and_gets_the_lock_when_the_first_dies),
+		TEST(socket_and_token_are_for_the_group),
+		TEST(what_a_dead_daemon_left_is_replaced),
+		TEST(no_link_is_followed),
+		TEST(a_directory_that_a_stranger_lets_everybody_write_to_is_refused),
+		TEST(a_directory_that_cannot_be_made_says_what_to_do),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
