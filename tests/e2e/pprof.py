@@ -22,6 +22,8 @@ PERIOD_TOLERANCE = 0.013
 # No file has code this high; stacks, libraries and executables of running programs have.
 RUN_TIME_ADDRESS = 1 << 44
 SHOWN_PER_RULE = 10
+# What a process may be labelled with beside pid and tid (docs/pprof.md).
+LABELS = ("comm", "service_name", "container_id", "pod_uid", "unit")
 
 
 class PprofError(Exception):
@@ -243,8 +245,11 @@ def load(path):
 
 
 class Validator:
-    def __init__(self, profile):
+    """pushed: samples have no labels, as servers would make series of them."""
+
+    def __init__(self, profile, pushed=False):
         self.p = profile
+        self.pushed = pushed
         self.found = collections.Counter()
         self.violations = []
         self.used_strings = {0}
@@ -416,7 +421,7 @@ class Validator:
             found.append((key, text, x.num))
             if key in ("pid", "tid"):
                 self.check(x.num > 0 and not x.str, "label-value", f"{what}: {key} {x.num} {text!r}")
-            elif key in ("comm", "service_name"):
+            elif key in LABELS:
                 self.check(x.str and not x.num, "label-value", f"{what}: {key} {x.num} {text!r}")
             else:
                 self.broken("label-key", f"{what}: {key!r}")
@@ -427,8 +432,11 @@ class Validator:
                 self.check(re.fullmatch(r"[A-Za-z0-9_./-]{1,255}", text), "service-name", f"{what}: {text!r}")
         names = [key for key, _, _ in found]
         self.check(len(names) == len(set(names)), "duplicate-label", f"{what}: {names}")
-        for key in ("pid", "tid", "service_name"):
-            self.check(key in names, "label-missing", f"{what} has no {key}")
+        if self.pushed:
+            self.check(not names, "label-key", f"{what}: {names}")
+        else:
+            for key in ("pid", "tid", "service_name"):
+                self.check(key in names, "label-missing", f"{what} has no {key}")
         return found
 
     def check_use(self):
@@ -441,7 +449,7 @@ class Validator:
             for e in entries:
                 self.check(e.id in used, f"unused-{what}", f"{what} {e.id}")
         # The writer's own words are there also when no sample needs them.
-        words = {b"pid", b"tid", b"comm", b"service_name"}
+        words = {b"pid", b"tid", *(name.encode() for name in LABELS)}
         for i, text in enumerate(p.string_table):
             self.check(i in self.used_strings or text in words, "unused-string", f"{i} {text!r}")
 
@@ -453,6 +461,14 @@ class Validator:
             for inner in value if isinstance(value, list) else [value]:
                 if isinstance(inner, Message):
                     self.check_unknown(inner)
+
+
+def validate_raw(data, pushed=False):
+    """The same of a profile that is not compressed (any more)."""
+    try:
+        return Validator(Profile(data), pushed).run()
+    except PprofError as e:
+        return [f"format: {e}"]
 
 
 def validate_bytes(data):

@@ -55,10 +55,6 @@ def test_children_have_help_and_version_too():
             assert done.returncode == 0 and done.stdout, f"{name} {option}: {done}"
 
 
-def test_no_command_is_an_error_with_help():
-    check_refused(flamed(), "usage|help")
-
-
 def test_an_unknown_command_is_refused():
     check_refused(flamed("recrod"), "recrod")
 
