@@ -1,7 +1,7 @@
 # flamed - one Makefile; the lists below are the architecture (docs/architecture.md).
 #
 #   make            builds bin/flamed and its children
-#   make run        installs what is missing, builds, profiles this host for 20 s
+#   make run        installs what is missing, builds, starts the agent: it profiles this host and shows a page
 #   make check      installs what is missing, builds, runs every test
 #   make help       the other targets
 #
@@ -184,8 +184,7 @@ deps-check:
 .PHONY: run
 run: deps
 	@$(MAKE) --no-print-directory -j$(shell nproc) all
-	@>>flamed.pb.gz # so that it is ours, not root's
-	@$(AS_ROOT) $(BIN)/flamed record --duration 20 --output flamed.pb.gz
+	@$(AS_ROOT) $(BIN)/flamed
 
 .PHONY: lint
 lint: all

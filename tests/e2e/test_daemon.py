@@ -152,7 +152,7 @@ def test_a_key_that_needs_a_restart_is_named():
     d = Daemon()
     d.reload(sampling={"frequency_hz": 50})
     line = d.wait_line("frequency_hz")
-    assert "next start" in line, line
+    assert "restart" in line, line
     d.stop()
 
 
@@ -184,20 +184,27 @@ def take_profile(d, port, seconds, more=""):
     return status, headers, path
 
 
+def cpu_seconds_of(pid):
+    with open(f"/proc/{pid}/schedstat", encoding="ascii") as f:
+        return int(f.read().split()[0]) / 1e9
+
+
 def test_a_profile_on_demand_is_as_long_as_asked():
     process = busy()
     port = daemon.free_port()
     d = Daemon({"page": Daemon.page(port)}, window_s=15)
-    begin = time.monotonic()
+    begin, used = time.monotonic(), cpu_seconds_of(process.pid)
     status, headers, path = take_profile(d, port, 2)
-    took = time.monotonic() - begin
+    took, used = time.monotonic() - begin, cpu_seconds_of(process.pid) - used
     assert status == 200, status
     assert not pprof.validate(path), pprof.validate(path)[:5]
     profile = pprof.load(path)
     assert abs(profile.duration_nanos - 2e9) < 0.15e9, profile.duration_nanos
-    assert took < 6, f"{took:.1f} s for a profile of 2 s"
+    assert took < 10, f"{took:.1f} s for a profile of 2 s"
     stacks = [s for s in harness.load_stacks(path) if s.pid == process.pid]
-    assert abs(harness.cpu_seconds(stacks) - 2) < 0.6, harness.cpu_seconds(stacks)
+    sampled = harness.cpu_seconds(stacks)
+    # The CPU time is that of a somewhat longer time.
+    assert 0.5 * used * 2 / took - 0.2 < sampled < used + 0.1, (sampled, used, took)
     harness.check_chain("chain_c", stacks, harness.START + "a;b;c;spin(;|$)")
     status, _, path = take_profile(d, port, 1, "&service=chain_c")
     assert {s.service for s in harness.load_stacks(path)} == {"chain_c"}
