@@ -248,7 +248,7 @@ static int prepare(struct daemon *d, const struct daemon_options *o, struct conf
 		return complain("cannot start", NULL, err);
 	owned = NULL;
 	rights_user(&uid, &gid);
-	if ((err = settings_open_output(d->settings, uid, gid)) || (err = limits_raise_files()))
+	if ((err = settings_open_output(d->settings, uid, gid)) || (err = limits_settle()))
 		return err;
 	return leave_root(d);
 }

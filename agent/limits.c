@@ -1,8 +1,10 @@
 #include "agent/limits.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include "agent/engine.h"
 #include "base/log.h"
@@ -15,11 +17,26 @@ static void raise_locked_memory(void)
 	(void)setrlimit(RLIMIT_MEMLOCK, &l); /* without the right, the sampler says what is missing */
 }
 
-int limits_raise_files(void)
+/* Source: PROC_PID_INIT_INO, include/linux/proc_ns.h: the inode of the first pid namespace. */
+#define FIRST_PID_NAMESPACE "pid:[4026531836]"
+
+/* The kernel tells pids of the host, /proc those of our own namespace. */
+static void warn_of_pid_namespace(void)
+{
+	char name[64] = "";
+
+	if (readlink("/proc/self/ns/pid", name, sizeof(name) - 1) < 0 || strcmp(name, FIRST_PID_NAMESPACE) == 0)
+		return;
+	log_warning("this is a pid namespace of its own: the host's processes are not in /proc, their stacks cannot be "
+		    "followed; run flamed in the host's (hostPID: true, --pid=host)");
+}
+
+int limits_settle(void)
 {
 	uint64_t needed = engine_files_needed((uint32_t)get_nprocs()) + 64;
 	struct rlimit l;
 
+	warn_of_pid_namespace();
 	raise_locked_memory();
 	if (getrlimit(RLIMIT_NOFILE, &l))
 		return -errno;

@@ -1,7 +1,7 @@
 /*
- * limits - the limits of resources that the agent was started with.
+ * limits - what the agent was started within: limits of resources, namespaces.
  *
- * May touch: this process's own limits.
+ * May touch: this process's own limits, /proc/self.
  */
 #ifndef AGENT_LIMITS_H
 #define AGENT_LIMITS_H
@@ -9,9 +9,9 @@
 #include "base/def.h"
 
 /*
- * As many open files and as much locked memory as we may have. -EMFILE, which is said, when these are open files are too few for
- * this host. Call before root is left.
+ * As many open files and as much locked memory as we may have; -EMFILE, which is said, when that is too few
+ * files for this host. Warns of a pid namespace that is not the host's. Call before root is left.
  */
-MUST_USE int limits_raise_files(void);
+MUST_USE int limits_settle(void);
 
 #endif

@@ -156,7 +156,7 @@ static int prepare(struct record *r, struct engine_programs *programs)
 		log_error("cannot prepare the command error='%s'", strerror(-err));
 		return err;
 	}
-	err = limits_raise_files();
+	err = limits_settle();
 	if (err)
 		return err;
 	err = rights_leave_root(&r->missing_caps, &why);

@@ -1,18 +1,16 @@
 #include "exporter/sandbox.h"
 
+#include "base/box.h"
 #include "exporter/sandbox_filter.h"
 #include "exporter/sandbox_landlock.h"
 
-#include <cap-ng.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <malloc.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 enum {
@@ -27,10 +25,7 @@ enum {
 
 static int limit_resources(bool has_network)
 {
-	const struct {
-		__rlimit_resource_t resource;
-		rlim_t max;
-	} limits[] = {
+	const struct box_limit limits[] = {
 		{ RLIMIT_CORE, 0 },
 		/* Counts threads, those of all processes of our uid: the filter says no to processes. */
 		{ RLIMIT_NPROC, has_network ? RLIM_INFINITY : 0 },
@@ -38,34 +33,7 @@ static int limit_resources(bool has_network)
 		{ RLIMIT_AS, has_network ? NETWORK_MEMORY_BYTES_MAX : MEMORY_BYTES_MAX },
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
-		struct rlimit now, next = { limits[i].max, limits[i].max };
-
-		/* What is lower already stays. */
-		if (getrlimit(limits[i].resource, &now))
-			return -errno;
-		next.rlim_max = MIN(next.rlim_max, now.rlim_max);
-		next.rlim_cur = MIN(next.rlim_max, now.rlim_cur);
-		if (setrlimit(limits[i].resource, &next))
-			return -errno;
-	}
-	return 0;
-}
-
-static int drop_privileges(void)
-{
-	capng_select_t what = CAPNG_SELECT_CAPS;
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-		return -errno;
-	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
-		return -errno;
-	if (capng_get_caps_process())
-		return -EPERM;
-	if (capng_have_capability(CAPNG_EFFECTIVE, CAP_SETPCAP))
-		what = CAPNG_SELECT_BOTH;
-	capng_clear(CAPNG_SELECT_BOTH);
-	return capng_apply(what) ? -EPERM : 0;
+	return box_limit(limits, ARRAY_SIZE(limits));
 }
 
 /*
@@ -102,7 +70,7 @@ int sandbox_enter(const struct sandbox_conf *conf, int *ret_landlock)
 	int err = conf->has_network ? prepare_network() : 0;
 
 	if (!err)
-		err = drop_privileges();
+		err = box_drop_privileges();
 	if (err)
 		return err;
 	if (SANDBOX_IS_WHOLE) {

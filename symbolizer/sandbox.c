@@ -1,6 +1,5 @@
 #include "symbolizer/sandbox.h"
 
-#include <cap-ng.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
@@ -9,10 +8,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 
+#include "base/box.h"
 #include "base/log.h"
 
 #define ADDRESS_SPACE_MAX (72ull << 30) /* four open files of the largest size we map */
@@ -28,46 +27,16 @@
 #define IS_SANITIZED false
 #endif
 
-static int limit(__rlimit_resource_t what, rlim_t most)
+static int limit_resources(void)
 {
-	struct rlimit now, want;
-
-	if (getrlimit(what, &now) < 0)
-		return -errno;
-	want.rlim_cur = want.rlim_max = MIN(most, now.rlim_max);
-	return setrlimit(what, &want) < 0 ? -errno : 0;
-}
-
-static int set_limits(void)
-{
-	static const struct {
-		__rlimit_resource_t what;
-		rlim_t most;
-	} limits[] = {
+	static const struct box_limit limits[] = {
 		{ RLIMIT_AS, ADDRESS_SPACE_MAX },      { RLIMIT_DATA, SANDBOX_DATA_MAX },
 		{ RLIMIT_FSIZE, SANDBOX_FSIZE_MAX },   { RLIMIT_NOFILE, SANDBOX_NOFILE },
 		{ RLIMIT_CORE, 0 },		       { RLIMIT_NPROC, 0 },
 		{ RLIMIT_MEMLOCK, 0 },		       { RLIMIT_MSGQUEUE, 0 },
 	};
-	int err;
 
-	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
-		err = limit(limits[i].what, limits[i].most);
-		if (err)
-			return err;
-	}
-	return 0;
-}
-
-static int drop_privileges(void)
-{
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		return -errno;
-	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	capng_clear(CAPNG_SELECT_BOTH);
-	/* Without CAP_SETPCAP the bounding set stays; with no_new_privs nothing can be had from it. */
-	(void)!capng_apply(CAPNG_SELECT_BOUNDS);
-	return capng_apply(CAPNG_SELECT_CAPS) == 0 ? 0 : -EPERM;
+	return box_limit(limits, ARRAY_SIZE(limits));
 }
 
 /* Kernels without Landlock: seccomp alone keeps files away. */
@@ -156,10 +125,12 @@ int sandbox_enter(enum sandbox_mode mode)
 {
 	int err;
 
-	err = drop_privileges();
+	err = box_drop_privileges();
+	if (!err && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+		err = -errno;
 	if (err || IS_SANITIZED)
 		return err;
-	err = set_limits();
+	err = limit_resources();
 	if (err)
 		return err;
 	err = forbid_files();
