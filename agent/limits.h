@@ -9,8 +9,8 @@
 #include "base/def.h"
 
 /*
- * As many open files and as much locked memory as we may have; -EMFILE, which is said, when that is too few
- * files for this host. Warns of a pid namespace that is not the host's. Call before root is left.
+ * As many open files, and as much locked memory, as we may have; before root is left. -EMFILE, which is
+ * said, when the files are too few for this host.
  */
 MUST_USE int limits_settle(void);
 

@@ -20,10 +20,16 @@ static bool has_prefix(const char *s, size_t len, const char *prefix)
 	return len >= n && !memcmp(s, prefix, n);
 }
 
+/* Names there are random, or whatever the program liked: each would be a series of its own. */
 static bool is_temporary(const char *path, size_t len)
 {
-	return has_prefix(path, len, "/tmp/") || has_prefix(path, len, "/var/tmp/") ||
-	       has_prefix(path, len, "/dev/shm/");
+	static const char *const places[] = { "/tmp/", "/var/tmp/", "/dev/shm/", "/memfd:" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		if (has_prefix(path, len, places[i]))
+			return true;
+	}
+	return false;
 }
 
 /* The kernel's mark on the path of a file that has no name any more. */

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+import daemons
 from measure import Counted, Repeated, busy_cpus, cpu_ns, held_kib, memory, name, read, running
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -29,6 +30,9 @@ HZ = 100
 WARM_HZ = 1000
 MIX_CPUS = min(2, NCPUS)  # mix.py
 MIX = [os.path.join(HERE, "mix.py"), os.path.join(BUILD, "workloads")]
+
+# As flamed names the programs of mix.py.
+MIX_SERVICES = ["chain_cpp", "threads4", "python3*", "node*", "go_spin", "*gcc*", "cc1", "*as", "other"]
 
 MET, NOT_MET, UNDECIDED = "met", "**not met**", "undecided: inside the noise"
 
@@ -242,6 +246,46 @@ def bench_cpu(quick, scratch):
     ]
 
 
+# ---- the daemon ----
+
+
+def daemon_rows(what, runs):
+    core = "% of a core"
+    rows = [
+        of(f"{what}: all processes", [r["percent"] for r in runs], unit=core,
+           goal=0.3 + 0.1 * MIX_CPUS, digits=2)
+    ]  # fmt: skip
+    for role in ("agent", "symbolizer", "exporter", "reader"):
+        rows.append(of(f"{what}: {role}", [r["roles"][role] for r in runs], unit=core, digits=2))
+    memory_mib = [r["mib"] for r in runs]
+    return rows + [
+        of(f"{what}: per sample", [r["us"] for r in runs], unit="us"),
+        of(f"{what}: memory at the end, without file pages", memory_mib, unit="MiB", goal=48),
+        of(f"{what}: BPF program, per tick", [r["bpf_us"] for r in runs], unit="us"),
+    ]
+
+
+def bench_daemon(quick, _):
+    rounds, window_s, windows = (2, 3, 4) if quick else (3, 15, 2)
+    pushing, keeping, skipping = [], [], []
+    with running(MIX):
+        time.sleep(3)
+        for _ in range(rounds):
+            pushing.append(daemons.pushing(window_s, windows))
+            keeping.append(daemons.keeping(window_s, windows))
+            skipping.append(daemons.skipping(MIX_SERVICES, window_s, windows))
+    seen = [100 * r["filtered"] / r["seen"] for r in skipping]
+    return [
+        *daemon_rows("pushing", pushing),
+        *daemon_rows("for the page only", keeping),
+        of("the mix excluded: share of ticks skipped", seen, unit="%", digits=0),
+        of("the mix excluded: all processes", [r["percent"] for r in skipping], unit="% of a core",
+           digits=2),
+        of("the mix excluded: BPF program, per tick", [r["bpf_us"] for r in skipping], unit="us",
+           digits=2),
+    ]  # fmt: skip
+
+
 # ---- memory ----
 
 
@@ -332,6 +376,16 @@ GROUPS = {
         f"`mix.py`: C++ with exceptions, threads, Python, JavaScript, Go and gcc on {MIX_CPUS}"
         " CPUs. CPU time of the command and all its children, in turn with perf, which copies 8 KiB"
         " of stack a sample. The goal is 0.3 % and 0.1 % for each busy CPU.",
+    ),
+    "daemon": (
+        f"The daemon on the same load ({HZ} Hz)",
+        bench_daemon,
+        "`flamed --config FILE` with its default window of 15 s, over two windows from the end of the"
+        " second on, in turn. *Pushing*: to the stand-in server of the tests, whose own CPU time is"
+        " not counted. *For the page only*: no endpoint, recent windows kept, nobody looks."
+        " *The mix excluded*: all of its services in `processes.exclude`, so that nearly every tick"
+        " is one of a skipped process. CPU time and memory by `/proc`, which has to agree with"
+        " `/metrics`; of the BPF program by the kernel's own account (`BPF_ENABLE_STATS`).",
     ),
     "memory": (
         "Memory on the same load",

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 import subprocess
 
 import harness
@@ -27,14 +28,17 @@ def hierarchies():
 
 
 def vectors():
-    """[(hierarchy, path, container id, pod uid, note)]"""
+    """[(hierarchy, path, {label: value}, note)] of the lines whose path can be a control group."""
     with open(VECTORS, encoding="utf-8") as f:
         rows = list(csv.DictReader((x for x in f if not x.startswith("#")), delimiter="\t",
                                    quoting=csv.QUOTE_NONE))  # fmt: skip
     result = []
     for row in rows:
-        _, controllers, path = row["line"].split(":", 2)
-        result.append((controllers, path, row["container_id"] or "", row["pod_uid"] or "", row["note"]))
+        parts = row["line"].split(":", 2)
+        path = parts[-1].rstrip()
+        if len(parts) == 3 and re.fullmatch(r"(/(?!\.\.?(/|$))[^/]{1,255})+", path):
+            labels = {name: row[name] or "" for name in ("container_id", "pod_uid", "unit") if name in row}
+            result.append((parts[1], path, labels, row["note"]))
     return result
 
 
@@ -46,7 +50,7 @@ class Groups:
 
     def __init__(self):
         self.mounts = hierarchies()
-        self.made = []
+        self.made, self.processes = [], []
 
     def where(self, controllers):
         name = self.INSTEAD.get(controllers, controllers)
@@ -71,10 +75,13 @@ class Groups:
             with open(os.path.join(directory, "cgroup.procs"), "w", encoding="ascii") as f:
                 f.write("0")
 
-        return harness.start(argv, preexec_fn=enter, stdout=subprocess.DEVNULL)
+        self.processes.append(harness.start(argv, preexec_fn=enter, stdout=subprocess.DEVNULL))
+        return self.processes[-1]
 
     def close(self):
-        harness.stop_all()
+        for process in self.processes:
+            process.kill()
+            process.wait()
         for directory in reversed(self.made):
             harness.wait_for(lambda d=directory: remove(d), f"{directory} to be empty")
 

@@ -197,6 +197,8 @@ class Daemon:
         """Until condition(metrics) is true; returns that reading."""
 
         def look():
+            if self.ended():
+                raise AssertionError(f"the daemon ended with {self.process.returncode}: {self.stderr()}")
             with contextlib.suppress(OSError, http.client.HTTPException):
                 m = self.metrics()
                 if condition(m):
@@ -207,7 +209,7 @@ class Daemon:
         return wait_for(look, f"{what}; it said:\n{self.stderr()[-3000:]}", seconds)
 
     def windows(self):
-        return self.metrics().get("flamed_windows_total")
+        return self.wait_metric(lambda m: True, "metrics").get("flamed_windows_total")
 
     def wait_windows(self, n, seconds=60):
         """Until n more windows have ended."""
@@ -247,12 +249,13 @@ class Daemon:
         return {s["name"]: s for s in self.api("services", **{"from": -seconds})["services"]}
 
     def processes(self, seconds=300):
-        """{pid: process} of the API, each with its service."""
-        return {
-            p["pid"]: {**p, "service": name}
-            for name, s in self.services(seconds).items()
-            for p in s["processes"]
-        }
+        """{pid: process} of the API, each with its service; of a pid's programs the busiest."""
+        found = {}
+        for name, service in self.services(seconds).items():
+            for p in service["processes"]:
+                if p["samples"] > found.get(p["pid"], {"samples": 0})["samples"]:
+                    found[p["pid"]] = {**p, "service": name}
+        return found
 
     def helpers(self):
         """{role: pid} of its living children."""
