@@ -127,6 +127,10 @@ def on_alarm(_signo, _frame):
     raise TimeoutError("the test took too long")
 
 
+def on_terminate(_signo, _frame):
+    sys.exit(1)  # by way of the test's `finally`: what it started ends with it
+
+
 def discover(path):
     """[(name, callable, timeout)] of a test file, in its own order."""
     module = importlib.import_module(os.path.basename(path)[:-3])
@@ -177,6 +181,8 @@ def run_test(name, function, timeout):
 def run_file_here(path, substrings, out):
     """In the file's own process: one JSON line to `out` for each test."""
     signal.signal(signal.SIGALRM, on_alarm)
+    signal.signal(signal.SIGTERM, on_terminate)
+    signal.signal(signal.SIGINT, on_terminate)
     for name, function, timeout in discover(path):
         if not selected(path, name, substrings):
             continue
@@ -205,6 +211,14 @@ def run_file(path, substrings, tally):
         atexit._run_exitfuncs()
         os._exit(status)
     os.close(write_fd)
+
+    def stop_too(_signo, _frame):
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+        sys.exit(1)
+
+    for signo in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signo, stop_too)
     results, running, ended = [], "import", False
     with os.fdopen(read_fd) as lines:
         for line in lines:
@@ -217,6 +231,8 @@ def run_file(path, substrings, tally):
                 results.append((name, kind))
                 running = "between tests"
     os.waitpid(pid, 0)
+    for signo in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signo, signal.SIG_DFL)
     if not ended:
         results.append((f"{running} (its process died)", FAILED))
     if results:
