@@ -180,6 +180,8 @@ class Daemon:
         def up():
             if self.ended():
                 raise AssertionError(f"the daemon ended with {self.process.returncode}: {self.stderr()}")
+            if not self.lines("profiling every process"):
+                return False  # it learns which processes there are
             with contextlib.suppress(OSError, http.client.HTTPException):
                 return fetch(self.metrics_port, "/readyz")[0] == 200
             return False
@@ -218,13 +220,13 @@ class Daemon:
             lambda m: m.get("flamed_windows_total") >= target, f"{n} more windows", seconds
         )
 
-    def wait_delivered(self, seconds=30):
-        """Until all that is counted by now has its fate at each sink."""
+    def wait_delivered(self, seconds=30, sink=None):
+        """Until all that is counted by now has its fate at each sink, or at this one."""
         n = self.metrics().get("flamed_samples_total")
 
         def done(m):
             fates = m.by("flamed_sink_samples_total", "endpoint")
-            return fates and min(fates.values()) >= n
+            return fates and (fates[sink] if sink else min(fates.values())) >= n
 
         return self.wait_metric(done, f"{n:.0f} samples to have their fate", seconds)
 

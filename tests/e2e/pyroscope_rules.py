@@ -192,7 +192,8 @@ def check_labels(labels):
 
 
 def show_time(seconds):
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03} +0000 UTC"
+    whole = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1000):03} +0000 UTC"
 
 
 def check_time(profile, labels, now):

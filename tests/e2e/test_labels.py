@@ -39,7 +39,8 @@ class VectorRun:
         need_root()
         none = {"container_id": "", "pod_uid": ""}
         more = [
-            ("name=systemd", r"/system.slice/system-my\x2dapp.slice/my-app@blue\x2dgreen.service", none, "service=my-app"),
+            ("name=systemd", r"/system.slice/system-my\x2dapp.slice/my-app@blue\x2dgreen.service", none,
+             "service=my-app"),
             ("name=systemd", "/user.slice/user-1000.slice/user@1000.service/app.slice/editor.service", none,
              "service=editor"),
             ("name=systemd", "/system.slice/run-u1234.service", none, "service=duty"),
@@ -225,14 +226,14 @@ def spawn_many(groups, n):
 
 
 def test_hundreds_of_scopes_units_and_temporary_programs_are_few_series():
-    """240 here; exporter/labels has 5 000 in its unit test."""
+    """160 here; exporter/labels has 5 000 in its unit test."""
     need_root()
     if "name=systemd" not in cgroups.hierarchies():
         raise harness.Skip("no hierarchy name=systemd")
     server = Standin()
     d = Daemon({"endpoints": [endpoint(server.url)]}, window_s=1)
     with cgroups.groups() as groups:
-        service = spawn_many(groups, 240)
+        service = spawn_many(groups, 160)
     d.wait_windows(2)
     final = d.stop()
     names = server.services()
