@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -42,7 +43,8 @@ struct child {
 	size_t nqueued, nsent;
 	uint64_t started_ns;
 	uint64_t backoff_ns;
-	uint64_t oldest_since_ns;
+	uint64_t oldest_since_ns, oldest_cpu_ns;	/* by our clock; by the child's CPU time */
+	uint32_t patience;		/* deadlines of the oldest that have passed */
 	uint64_t nrestarts, nlate;
 	bool greeted;
 };
@@ -57,6 +59,30 @@ static void request_free(struct request *r)
 	free(r);
 }
 
+static uint64_t cpu_time_ns(const struct child *c)
+{
+	struct timespec t;
+	clockid_t clock;
+
+	if (c->proc.pid < 0 || clock_getcpuclockid(c->proc.pid, &clock) || clock_gettime(clock, &t))
+		return 0;
+	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+}
+
+static void begin_oldest(struct child *c)
+{
+	c->oldest_since_ns = clock_mono_ns();
+	c->oldest_cpu_ns = c->conf.cpu_ns ? cpu_time_ns(c) : 0;
+	c->patience = 0;
+}
+
+/* It has hardly come to run yet. */
+static bool deserves_patience(struct child *c)
+{
+	return c->greeted && c->conf.cpu_ns && c->patience + 1 < CHILD_PATIENCE &&
+	       cpu_time_ns(c) - c->oldest_cpu_ns < c->conf.cpu_ns;
+}
+
 /* When this child is late; 0: nothing is expected of it. */
 static uint64_t deadline(const struct child *c)
 {
@@ -64,7 +90,7 @@ static uint64_t deadline(const struct child *c)
 		return 0;
 	if (!c->greeted)
 		return c->started_ns + GREETING_NS;
-	return c->nsent ? c->oldest_since_ns + c->conf.deadline_ns : 0;
+	return c->nsent ? c->oldest_since_ns + (c->patience + 1) * c->conf.deadline_ns : 0;
 }
 
 static void arm_deadline(struct child *c)
@@ -114,7 +140,7 @@ static int send_some(struct child *c)
 		if (err)
 			break;
 		if (c->nsent++ == 0)
-			c->oldest_since_ns = clock_mono_ns();
+			begin_oldest(c);
 		c->unsent = r->next;
 	}
 	arm_deadline(c);
@@ -228,6 +254,11 @@ static int child_deadline(void *arg)
 		arm_deadline(c);
 		return 0;
 	}
+	if (deserves_patience(c)) {
+		c->patience++;
+		arm_deadline(c);
+		return 0;
+	}
 	log_warning("child is late and is replaced child=%s", c->conf.program.name);
 	return bury(c, LATE);
 }
@@ -261,7 +292,7 @@ static int take_message(struct child *c, struct ipc_msg *msg)
 		c->nsent--;
 		drop_request(c, c->oldest);
 	}
-	c->oldest_since_ns = clock_mono_ns();
+	begin_oldest(c);
 	return 0;
 }
 

@@ -20,6 +20,8 @@ enum child_trouble {
 	CHILD_LATE,	/* over the deadline; it was killed, or left behind */
 };
 
+enum { CHILD_PATIENCE = 6 };
+
 enum child_answer { CHILD_ANSWERED, CHILD_MORE };
 
 struct child_ops {
@@ -53,6 +55,11 @@ struct child_conf {
 	const struct child_ops *ops;
 	void *arg;
 	uint64_t deadline_ns;	/* of one request, from when it became the oldest */
+	/*
+	 * With a CPU time here, a child that has used less of it for the request by then is waited for longer, on a
+	 * host that is busy or slow to read: CHILD_PATIENCE deadlines at most. 0: it is late at the first.
+	 */
+	uint64_t cpu_ns;
 	uint32_t window;	/* requests under way at once */
 	uint32_t unasked_from;	/* message types from here on are unasked; 0: none are */
 };

@@ -162,7 +162,7 @@ static int on_second(void *arg)
 	int err;
 
 	if ((err = engine_update_counters(d->engine)) || (err = settings_turn(d->settings)) ||
-	    (err = report_send(d->report, &d->source)))
+	    (err = d->sampling ? report_send(d->report, &d->source) : 0))
 		return err;
 	if (d->show_progress && d->sampling)
 		report_progress(&d->source);

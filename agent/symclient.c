@@ -8,6 +8,7 @@
 #include "base/log.h"
 
 #define DEADLINE_NS (10 * NSEC_PER_SEC)
+#define CPU_NS (5 * NSEC_PER_SEC)
 enum { WINDOW = 32, STRIKES = 2, KILLS_MAX = 8, OFFENDERS_MAX = 1024 };
 
 struct offender {
@@ -164,7 +165,7 @@ int symclient_new(struct symclient **ret, struct loop *loop, const struct ipc_pr
 {
 	CLEANUP(symclient_freep) struct symclient *c = calloc(1, sizeof(*c));
 	struct child_conf conf = { .program = *program, .ops = &ops, .arg = c, .deadline_ns = DEADLINE_NS,
-				   .window = WINDOW };
+				   .cpu_ns = CPU_NS, .window = WINDOW };
 	int err;
 
 	if (!c)

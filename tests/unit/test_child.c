@@ -19,7 +19,7 @@
 
 /* ---- the child: this program, run with an argument ---------------------------------------------- */
 
-enum { ECHO = 10, CRASH, HANG, NONSENSE, THRICE, READ_FD, KILL_SELF, EXIT, SPEAK, CHATTER, TELL };
+enum { ECHO = 10, CRASH, HANG, NONSENSE, THRICE, READ_FD, KILL_SELF, EXIT, SPEAK, CHATTER, TELL, SPIN };
 enum { UNASKED = 48, UNASKED_NONSENSE };
 enum { CRASHING_FILE = 666 };
 
@@ -41,6 +41,9 @@ static void serve(const struct ipc_msg *msg)
 	case HANG:
 		sleep(600);
 		break;
+	case SPIN:
+		for (;;)
+			;
 	case NONSENSE:
 		reply(UNASKED - 1, "", 0);
 		break;
@@ -231,10 +234,12 @@ static struct ipc_program program(const char *mode)
 	return (struct ipc_program){ .name = "test-child", .arg = mode, .exe_fd = exe_fd };
 }
 
+static uint64_t cpu_ns; /* of the next start() */
+
 static void start(const char *mode, uint64_t deadline_ns, uint32_t window)
 {
 	struct child_conf conf = { .program = program(mode), .ops = &ops, .deadline_ns = deadline_ns,
-				   .window = window, .unasked_from = UNASKED };
+				   .cpu_ns = cpu_ns, .window = window, .unasked_from = UNASKED };
 
 	assert_int_equal(child_new(&child, loop, &conf), 0);
 }
@@ -247,6 +252,7 @@ static int set_up(void **state UNUSED)
 	obsolete_from = UINT32_MAX;
 	nunasked = nended = nstarted = 0;
 	unasked_error = 0;
+	cpu_ns = 0;
 	memset(unasked_text, 0, sizeof(unasked_text));
 	return loop_new(&loop);
 }
@@ -386,6 +392,30 @@ static void a_late_child_is_replaced(void **state UNUSED)
 	assert_int_equal(child_late(child), 1);
 	assert_int_not_equal(child_pid(child), first);
 	assert_int_equal(kill(first, 0), -1);
+}
+
+static uint64_t time_until_late(uint32_t request)
+{
+	uint64_t begin = clock_mono_ns();
+
+	tries_max = 1;
+	cpu_ns = 20 * NSEC_PER_MSEC;
+	start("serve", 300 * NSEC_PER_MSEC, 8);
+	ask(request, NULL, 0);
+	run_until_idle(30 * NSEC_PER_SEC);
+	assert_int_equal(child_late(child), 1);
+	return clock_mono_ns() - begin;
+}
+
+static void a_child_that_did_not_come_to_run_is_waited_for_longer(void **state UNUSED)
+{
+	assert_in_range(time_until_late(HANG), CHILD_PATIENCE * 300 * NSEC_PER_MSEC, 20 * NSEC_PER_SEC);
+}
+
+static void a_child_that_had_its_cpu_time_is_late(void **state UNUSED)
+{
+	/* Before the last deadline, also on a busy machine. */
+	assert_in_range(time_until_late(SPIN), 300 * NSEC_PER_MSEC, CHILD_PATIENCE * 300 * NSEC_PER_MSEC - 1);
 }
 
 static void the_deadline_is_of_each_request(void **state UNUSED)
@@ -676,6 +706,8 @@ int main(int argc, char **argv)
 		TEST(killed_at_any_time_every_request_is_answered_once),
 		TEST(a_request_that_ends_the_child_twice_is_given_up),
 		TEST(a_late_child_is_replaced),
+		TEST(a_child_that_did_not_come_to_run_is_waited_for_longer),
+		TEST(a_child_that_had_its_cpu_time_is_late),
 		TEST(the_deadline_is_of_each_request),
 		TEST(a_child_that_never_says_its_name_is_replaced),
 		TEST(a_child_of_another_build_is_refused),
