@@ -15,95 +15,15 @@ static const char other[] = "(other)";
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-static const struct export_string *label_of(const struct export_batch *b,
-					    const struct export_subject *s, const char *name)
-{
-	for (uint32_t i = 0; i < s->npairs; i++) {
-		const struct export_pair *p = &b->pairs[s->first_pair + i];
-		const struct export_string *text = &b->strings[p->name];
-
-		if (text->len == strlen(name) && !memcmp(text->text, name, text->len))
-			return &b->strings[p->value];
-	}
-	return NULL;
-}
-
-/* Of a subject that the exporter was not asked about, or not in time. */
-static int make_name(const struct export_batch *b, const struct export_subject *s, uint32_t comm,
-		     char **ret)
-{
-	const struct export_string *exe = &b->strings[s->executable], *c = &b->strings[comm];
-	CLEANUP_FREE char *executable = strndup(exe->text, exe->len);
-	CLEANUP_FREE char *comm_text = strndup(c->text, c->len);
-	CLEANUP_FREE void *mem = NULL;
-	struct export_labels labels;
-	struct export_facts facts = {
-		.id = s->id,
-		.cgroup_id = s->cgroup_id,
-		.pid = s->pid,
-		.flags = s->flags,
-		.executable = executable,
-		.comm = comm_text,
-		.cgroups = "",
-	};
-	int err;
-
-	if (!executable || !comm_text)
-		return -ENOMEM;
-	err = labels_make(&facts, NULL, &labels, &mem);
-	if (err)
-		return err;
-	for (uint32_t i = 0; i < labels.nlabels; i++) {
-		if (!strcmp(labels.labels[i].name, service_name)) {
-			*ret = strdup(labels.labels[i].value);
-			return *ret ? 0 : -ENOMEM;
-		}
-	}
-	return -EINVAL; /* labels.h: it is always there */
-}
-
-static int name_unlabelled(struct services_names *n, const struct export_batch *b, uint32_t subject,
-			   uint32_t comm)
-{
-	char *name;
-	int err = make_name(b, &b->subjects[subject], comm, &name);
-
-	if (err)
-		return err;
-	n->owned[n->nowned++] = name;
-	n->of[subject] = (struct export_string){ name, (uint32_t)strlen(name) };
-	return 0;
-}
-
 int services_names_init(struct services_names *n, const struct export_batch *b)
 {
-	int err = 0;
-
-	*n = (struct services_names){
-		.of = calloc(MAX(b->nsubjects, 1u), sizeof(*n->of)),
-		.owned = calloc(MAX(b->nsubjects, 1u), sizeof(*n->owned)),
-	};
-	if (!n->of || !n->owned)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < b->nsubjects; i++) {
-		const struct export_string *label = label_of(b, &b->subjects[i], service_name);
-
-		if (label)
-			n->of[i] = *label;
-	}
-	for (uint32_t i = 0; i < b->nsamples && !err; i++) {
-		if (!n->of[b->samples[i].subject].text)
-			err = name_unlabelled(n, b, b->samples[i].subject, b->samples[i].comm);
-	}
-	return err;
+	return labels_services(b, &n->of, &n->mem);
 }
 
 void services_names_fini(struct services_names *n)
 {
-	for (uint32_t i = 0; i < n->nowned; i++)
-		free(n->owned[i]);
-	free(n->owned);
 	free(n->of);
+	free(n->mem);
 	*n = (struct services_names){};
 }
 
@@ -111,7 +31,7 @@ bool services_names_are(const struct services_names *n, uint32_t subject, const 
 {
 	const struct export_string *s = &n->of[subject];
 
-	return s->text && s->len == strlen(name) && !memcmp(s->text, name, s->len);
+	return s->len == strlen(name) && !memcmp(s->text, name, s->len);
 }
 
 /* ---- sums ----------------------------------------------------------------------------------- */

@@ -18,8 +18,7 @@ enum { SERVICES_MAX = 4096, SERVICES_PROCESSES_MAX = 16384, SERVICES_SHOWN_MAX =
 /* The service_name of each subject of a batch: its label, else what labels_make() gives it. */
 struct services_names {
 	struct export_string *of;	/* by subject; valid as long as the batch */
-	char **owned;
-	uint32_t nowned;
+	void *mem;
 };
 
 MUST_USE int services_names_init(struct services_names *n, const struct export_batch *b);
