@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-enum { KNOWN_MAX = 65536, NAME_BYTES = 512, MODULES_MAX = 4096 };
+enum { KNOWN_MAX = 65536, NAME_BYTES = 512, MODULES_MAX = 4096, TABLE_MAX_BYTES = 8 << 20 };
 
 /* Source: CONFIG_PHYSICAL_ALIGN; the image moves by multiples of it. */
 #define LAYOUT_ALIGN (2ull << 20)
@@ -24,6 +24,29 @@ struct module {
 	char name[64];
 };
 
+/* Where the kernel's own code is; 0 unknown. */
+struct image {
+	uint64_t text, stext, etext;
+	uint64_t nsymbols;		/* with an address */
+};
+
+/*
+ * The symbols of code as they were read last: having the kernel print them all again costs a tenth of
+ * a second, and there are new addresses in every window.
+ */
+struct table {
+	char *bytes;			/* a struct entry, a name and a module, both with their 0, again and again */
+	size_t len, cap;
+	struct image image;
+	struct module *modules;		/* of then */
+	uint32_t nmodules;
+};
+
+struct entry {
+	uint64_t address;
+	uint32_t name_bytes, module_bytes;
+};
+
 /* What one reading of the files has found for the addresses that are new. */
 struct search {
 	const uint64_t *addresses;	/* sorted */
@@ -32,16 +55,17 @@ struct search {
 		uint64_t symbol;
 		char *name, *module;	/* one allocation, of `room` bytes */
 		size_t room;
+		const char *entry; /* in the table, its name */
 	} *best;
 	struct module *modules;
 	uint32_t nmodules;
-	uint64_t text, stext, etext;
-	uint64_t nsymbols;		/* with an address */
+	struct image image;
 };
 
 struct kallsyms {
 	struct known *known;	/* sorted by address */
 	uint32_t nknown;
+	struct table table;
 	bool warned;
 };
 
@@ -65,11 +89,19 @@ static void forget(struct kallsyms *k)
 	k->nknown = 0;
 }
 
+static void table_drop(struct table *t)
+{
+	free(t->bytes);
+	free(t->modules);
+	*t = (struct table){ 0 };
+}
+
 struct kallsyms *kallsyms_free(struct kallsyms *k)
 {
 	if (!k)
 		return NULL;
 	forget(k);
+	table_drop(&k->table);
 	free(k);
 	return NULL;
 }
@@ -118,23 +150,51 @@ static int set_candidate(struct candidate *c, uint64_t symbol, const char *name,
 	return 0;
 }
 
-static int take_symbol(struct search *s, uint64_t address, char type, const char *name, const char *module)
+/* Keeps it for the next time. A table that would be too large is dropped: the files are read again then. */
+static void table_add(struct table *t, uint64_t address, const char *name, const char *module)
+{
+	const struct entry e = {
+		.address = address, .name_bytes = (uint32_t)strlen(name) + 1, .module_bytes = (uint32_t)strlen(module) + 1,
+	};
+	size_t need = sizeof(e) + e.name_bytes + e.module_bytes;
+
+	if (!t->bytes)
+		return;
+	if (need > t->cap - t->len) {
+		char *bigger = t->cap < TABLE_MAX_BYTES ? realloc(t->bytes, t->cap * 2) : NULL;
+
+		if (!bigger) {
+			table_drop(t);
+			return;
+		}
+		t->bytes = bigger;
+		t->cap *= 2;
+	}
+	memcpy(t->bytes + t->len, &e, sizeof(e));
+	memcpy(t->bytes + t->len + sizeof(e), name, e.name_bytes);
+	memcpy(t->bytes + t->len + sizeof(e) + e.name_bytes, module, e.module_bytes);
+	t->len += need;
+}
+
+static int take_symbol(struct search *s, struct table *t, uint64_t address, char type, const char *name,
+		       const char *module)
 {
 	uint32_t i;
 
 	if (!address)
 		return 0;
-	s->nsymbols++;
+	s->image.nsymbols++;
 	if (!module[0]) {
 		if (strcmp(name, "_text") == 0)
-			s->text = address;
+			s->image.text = address;
 		else if (strcmp(name, "_stext") == 0)
-			s->stext = address;
+			s->image.stext = address;
 		else if (strcmp(name, "_etext") == 0)
-			s->etext = address;
+			s->image.etext = address;
 	}
 	if (!strchr("tTwWi", type))
 		return 0;
+	table_add(t, address, name, module);
 	i = first_at_or_after(s, address);
 	if (i == s->n || s->best[i].symbol >= address)
 		return 0;
@@ -142,7 +202,7 @@ static int take_symbol(struct search *s, uint64_t address, char type, const char
 }
 
 /* "ffffffff81000000 T _text", and behind it a tab and "[module]". sscanf(3) would cost five times as much. */
-static int take_line(struct search *s, char *line)
+static int take_line(struct search *s, struct table *t, char *line)
 {
 	const char *module = "";
 	char *name, *text, *p;
@@ -160,10 +220,10 @@ static int take_line(struct search *s, char *line)
 		module = text;
 	}
 	*p = 0;
-	return *name ? take_symbol(s, address, type, name, module) : 0;
+	return *name ? take_symbol(s, t, address, type, name, module) : 0;
 }
 
-static int read_symbols(struct search *s)
+static int read_symbols(struct search *s, struct table *t)
 {
 	FILE *f = fopen("/proc/kallsyms", "re");
 	char line[NAME_BYTES + 128];
@@ -172,7 +232,7 @@ static int read_symbols(struct search *s)
 	if (!f)
 		return 0; /* no names; said by the caller */
 	while (!err && fgets(line, sizeof(line), f))
-		err = take_line(s, line);
+		err = take_line(s, t, line);
 	fclose(f);
 	return err;
 }
@@ -227,6 +287,68 @@ static const struct module *module_of(const struct search *s, uint64_t address)
 	return best;
 }
 
+/* The kernel's own code never changes, that of a module lives as long as the module; other code comes and goes. */
+static bool table_covers(const struct table *t, const struct search *s)
+{
+	if (!t->len || t->nmodules != s->nmodules ||
+	    (s->nmodules && memcmp(t->modules, s->modules, s->nmodules * sizeof(*s->modules)) != 0))
+		return false;
+	for (uint32_t i = 0; i < s->n; i++) {
+		uint64_t address = s->addresses[i];
+
+		if ((address < t->image.stext || address >= t->image.etext) && !module_of(s, address))
+			return false;
+	}
+	return true;
+}
+
+static int search_table(struct search *s, const struct table *t)
+{
+	struct entry e;
+	int err = 0;
+
+	s->image = t->image;
+	for (size_t at = 0; at < t->len; at += sizeof(e) + e.name_bytes + e.module_bytes) {
+		uint32_t i;
+
+		memcpy(&e, t->bytes + at, sizeof(e));
+		i = first_at_or_after(s, e.address);
+		if (i == s->n || s->best[i].symbol >= e.address)
+			continue;
+		s->best[i].symbol = e.address;
+		s->best[i].entry = t->bytes + at + sizeof(e);
+	}
+	for (uint32_t i = 0; !err && i < s->n; i++) {
+		struct candidate *c = &s->best[i];
+
+		if (c->entry)
+			err = set_candidate(c, c->symbol, c->entry, c->entry + strlen(c->entry) + 1);
+	}
+	return err;
+}
+
+static int search_files(struct search *s, struct table *t)
+{
+	int err;
+
+	table_drop(t);
+	t->cap = TABLE_MAX_BYTES / 64;
+	t->bytes = malloc(t->cap);
+	err = read_symbols(s, t);
+	if (err || !t->bytes || !s->image.nsymbols) {
+		table_drop(t);
+		return err;
+	}
+	t->image = s->image;
+	t->nmodules = s->nmodules;
+	t->modules = calloc(s->nmodules + 1, sizeof(*t->modules));
+	if (!t->modules)
+		table_drop(t);
+	else if (s->nmodules)
+		memcpy(t->modules, s->modules, s->nmodules * sizeof(*s->modules));
+	return 0;
+}
+
 static char *bracketed(const char *name)
 {
 	char *text;
@@ -239,14 +361,14 @@ static int conclude(const struct search *s, uint64_t address, const struct candi
 {
 	const struct module *m = module_of(s, address);
 	const char *region = "kernel", *name = "";
-	uint64_t base = s->text ? s->text : address & ~(LAYOUT_ALIGN - 1);
+	uint64_t base = s->image.text ? s->image.text : address & ~(LAYOUT_ALIGN - 1);
 
 	if (m) {
 		region = m->name;
 		base = m->start;
 		if (near && near->symbol >= m->start && strcmp(near->module, m->name) == 0)
 			name = near->name;
-	} else if (s->stext && address >= s->stext && address < s->etext) {
+	} else if (s->image.stext && address >= s->image.stext && address < s->image.etext) {
 		if (near && !near->module[0])
 			name = near->name;
 	} else if (near && near->module[0] && address - near->symbol < LOOSE_MAX_BYTES &&
@@ -255,7 +377,7 @@ static int conclude(const struct search *s, uint64_t address, const struct candi
 		region = near->module;
 		base = near->symbol;
 		name = near->name;
-	} else if (s->text) {
+	} else if (s->image.text) {
 		base = address & ~(LAYOUT_ALIGN - 1);
 	}
 	*ret = (struct known){ .address = address, .relative = address - base };
@@ -305,9 +427,12 @@ static int learn(struct kallsyms *k, const uint64_t *addresses, uint32_t n)
 	s.best = calloc(n, sizeof(*s.best));
 	if (!s.best)
 		return -ENOMEM;
-	if ((err = read_modules(&s)) || (err = read_symbols(&s)))
+	err = read_modules(&s);
+	if (!err)
+		err = table_covers(&k->table, &s) ? search_table(&s, &k->table) : search_files(&s, &k->table);
+	if (err)
 		return err;
-	if (!s.nsymbols && !k->warned) {
+	if (!s.image.nsymbols && !k->warned) {
 		k->warned = true;
 		log_warning("kernel symbols are hidden: kernel frames have no names; "
 			    "needs kernel.kptr_restrict below 2 and CAP_SYSLOG");

@@ -1,8 +1,8 @@
 /*
  * kallsyms - names of kernel addresses.
  *
- * Reads /proc/kallsyms once for all addresses of a window that it has not met before, and keeps the
- * answers; a whole table is never in memory. Where the kernel hides its addresses (kptr_restrict,
+ * Reads /proc/kallsyms when it meets the first address, and again when modules changed or an address is
+ * in code that comes and goes (BPF programs); the symbols of code are kept, in at most 8 MiB. Where the kernel hides its addresses (kptr_restrict,
  * no CAP_SYSLOG) there are no names: [kernel]+0x offset within 2 MiB, the alignment that address
  * layout randomisation keeps, and one warning.
  *

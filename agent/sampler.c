@@ -100,8 +100,9 @@ static const char *why_not_perf(int err, uint32_t cpu)
 {
 	if (err == -EPERM || err == -EACCES)
 		return "perf_event_open(2) is not permitted: run as root or with CAP_PERFMON (without it "
-		       "kernel.perf_event_paranoid would have to be 0 or less); in a container the "
-		       "seccomp profile must allow it";
+		       "kernel.perf_event_paranoid would have to be 0 or less); Debian's kernels want it to be "
+		       "at most 2 all the same (sysctl kernel.perf_event_paranoid=2); in a container the seccomp "
+		       "profile must allow it";
 	if (err == -EMFILE || err == -ENFILE)
 		return "too many open files: each CPU needs three, raise RLIMIT_NOFILE (LimitNOFILE=, ulimit -n)";
 	return why("cannot sample CPU %u: %s", cpu, strerror(-err));

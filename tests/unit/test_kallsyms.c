@@ -169,6 +169,29 @@ static void what_is_known_is_not_read_again(void **state UNUSED)
 	kallsyms_free(k);
 }
 
+static void other_addresses_do_not_read_the_files_again(void **state UNUSED)
+{
+	uint64_t address = stext + 100, start;
+	struct event_kernel_symbol got;
+	struct kallsyms *k = NULL;
+
+	if (!text || !stext || !end)
+		skip();
+	assert_int_equal(kallsyms_new(&k), 0);
+	start = clock_cpu_ns();
+	assert_int_equal(kallsyms_resolve(k, &address, 1, &got), 0);
+	uint64_t read_ns = clock_cpu_ns() - start;
+
+	start = clock_cpu_ns();
+	for (uint32_t i = 0; i < 20; i++) {
+		address += 16;
+		assert_int_equal(kallsyms_resolve(k, &address, 1, &got), 0);
+		expect_right(&got, address);
+	}
+	assert_true(clock_cpu_ns() - start < 10 * read_ns);
+	kallsyms_free(k);
+}
+
 /* ---- kernels of our own making ----------------------------------------------------------------- */
 
 struct expectation {
@@ -179,7 +202,7 @@ struct expectation {
 
 static bool write_file(const char *path, const char *content)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	bool ok = fd >= 0 && write(fd, content, strlen(content)) == (ssize_t)strlen(content);
 
 	if (fd >= 0)
@@ -219,6 +242,55 @@ static int check_there(const char *kallsyms, const char *modules, const struct e
 	}
 	kallsyms_free(k);
 	return MIN(bad, 50);
+}
+
+/* Another module at the place of the old one, another BPF program at the place of the old one. */
+static int check_what_comes_later(void)
+{
+	static const char kernel[] = "ffffffff81000000 T _text\nffffffff81000000 T _stext\n"
+				     "ffffffff82000000 T _etext\n";
+	char symbols_then[512], symbols_now[512];
+	struct event_kernel_symbol got[2];
+	struct kallsyms *k;
+
+	snprintf(symbols_then, sizeof(symbols_then), "%s%s", kernel,
+		 "ffffffffc0001000 t old_work\t[old]\nffffffffc0008000 t bpf_prog_1\t[bpf]\n");
+	snprintf(symbols_now, sizeof(symbols_now), "%s%s", kernel,
+		 "ffffffffc0001000 t new_work\t[new]\nffffffffc0008000 t bpf_prog_2\t[bpf]\n");
+	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", "/proc", "tmpfs", 0, NULL))
+		return 77;
+	if (!write_file("/proc/kallsyms", symbols_then) ||
+	    !write_file("/proc/modules", "old 8192 0 - Live 0xffffffffc0001000\n") || kallsyms_new(&k) ||
+	    kallsyms_resolve(k, (uint64_t[]){ 0xffffffffc0001004, 0xffffffffc0008004 }, 2, got) ||
+	    strcmp(got[0].name, "old_work") != 0 || strcmp(got[1].name, "bpf_prog_1") != 0)
+		return 78;
+	if (!write_file("/proc/kallsyms", symbols_now) ||
+	    kallsyms_resolve(k, (uint64_t[]){ 0xffffffffc0008008 }, 1, got) || strcmp(got[0].name, "bpf_prog_2") != 0)
+		return 79;
+	if (!write_file("/proc/kallsyms", symbols_then) ||
+	    kallsyms_resolve(k, (uint64_t[]){ 0xffffffffc0008010 }, 1, got) || !write_file("/proc/kallsyms", symbols_now) ||
+	    !write_file("/proc/modules", "new 8192 0 - Live 0xffffffffc0001000\n") ||
+	    kallsyms_resolve(k, (uint64_t[]){ 0xffffffffc0001008 }, 1, got) || strcmp(got[0].name, "new_work") != 0 ||
+	    strcmp(got[0].module, "[new]") != 0)
+		return 80;
+	kallsyms_free(k);
+	return 0;
+}
+
+static void code_that_came_later_has_its_own_name(void **state UNUSED)
+{
+	int status = -1;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(check_what_comes_later());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void expect_there(const char *kallsyms, const char *modules, const struct expectation *want, size_t n)
@@ -319,6 +391,8 @@ int main(void)
 		cmocka_unit_test(every_address_has_the_name_of_the_symbol_below_it),
 		cmocka_unit_test(more_addresses_than_are_kept_are_answered_too),
 		cmocka_unit_test(what_is_known_is_not_read_again),
+		cmocka_unit_test(other_addresses_do_not_read_the_files_again),
+		cmocka_unit_test(code_that_came_later_has_its_own_name),
 		cmocka_unit_test(addresses_belong_to_the_right_piece_of_the_kernel),
 		cmocka_unit_test(code_that_is_no_module_has_a_name_of_its_own),
 		cmocka_unit_test(hidden_addresses_give_no_names_and_tell_no_layout),
