@@ -281,7 +281,8 @@ static int new_engine(struct daemon *d)
 	if (err)
 		return complain(why ? "" : "cannot start", why, err);
 	engine_on_turn(d->engine, on_turn, d);
-	return 0;
+	err = rights_started();
+	return err ? complain("cannot give up capabilities", NULL, err) : 0;
 }
 
 /* Any text that tells this host from others. */

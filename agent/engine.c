@@ -322,7 +322,8 @@ static int new_modules(struct engine *e, const struct engine_conf *conf, const c
 	struct sideband_conf sideband = { .wake_on_exec = true };
 	struct readerclient_conf reader = {
 		.program = { .name = "flamed-reader", .arg = "reader", .exe_fd = conf->programs->self,
-			     .caps = rights_reader_start_caps() & ~conf->missing_caps },
+			     .caps = rights_reader_start_caps() & ~conf->missing_caps,
+			     .caps_if_held = rights_start_caps() },
 	};
 	struct ipc_program symbolizer = { .name = "flamed-symbolizer", .exe_fd = conf->programs->symbolizer };
 	struct pipeline_conf pipeline = { .ops = &ops, .arg = e,

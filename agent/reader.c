@@ -312,7 +312,9 @@ static int start(struct reader *r)
 	err = reader_cgroup_new(&r->cgroup, "/proc/self/mountinfo");
 	if (err)
 		return err;
-	err = rights_drop(CAP_PERFMON);
+	err = rights_started();
+	if (!err)
+		err = rights_drop(CAP_PERFMON);
 	return err ? err : reader_box_enter();
 }
 

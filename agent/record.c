@@ -187,6 +187,8 @@ static int new_engine(struct record *r, const struct config *config, const struc
 		start.after_exec = true;
 	}
 	err = engine_new(&r->engine, r->loop, &conf, &why);
+	if (!err)
+		err = rights_started();
 	if (err)
 		log_error("%s%s%s", why ? why : "cannot start", why ? "" : ": ", why ? "" : strerror(-err));
 	return err;

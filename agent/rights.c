@@ -1,6 +1,7 @@
 #include "agent/rights.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
@@ -29,9 +30,21 @@ uint64_t rights_reader_start_caps(void)
 	return rights_reader_caps() | 1ull << CAP_PERFMON;
 }
 
+uint64_t rights_start_caps(void)
+{
+	char text[16] = "";
+	CLEANUP_FD int fd = open("/proc/sys/kernel/perf_event_paranoid", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 || strtol(text, NULL, 10) <= 2)
+		return 0;
+	return 1ull << CAP_SYS_ADMIN;
+}
+
 static const char *cap_name(unsigned int cap)
 {
 	switch (cap) {
+	case CAP_SYS_ADMIN:
+		return "cap_sys_admin";
 	case CAP_SETUID:
 		return "cap_setuid";
 	case CAP_SETGID:
@@ -202,8 +215,8 @@ static int settle(uint64_t permitted)
 	if (err)
 		return err;
 	c.permitted = permitted;
-	c.effective = permitted & rights_agent_caps();
-	c.inheritable = permitted & rights_reader_start_caps();
+	c.effective = permitted & (rights_agent_caps() | rights_start_caps());
+	c.inheritable = permitted & (rights_reader_start_caps() | rights_start_caps());
 	return caps_set(&c);
 }
 
@@ -229,7 +242,7 @@ int rights_leave_root(uint64_t *ret_missing, const char **ret_why)
 		err = leave_uid_0(&why);
 	if (!err) {
 		why = "cannot give up capabilities";
-		err = settle(c.permitted & wanted);
+		err = settle(c.permitted & (wanted | rights_start_caps()));
 	}
 	/* No core file and no debugger of the same user; a change of user alone may allow both. */
 	if (!err && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
@@ -257,4 +270,9 @@ int rights_drop(int capability)
 	c.permitted &= ~bit;
 	c.inheritable &= ~bit;
 	return caps_set(&c);
+}
+
+int rights_started(void)
+{
+	return rights_drop(CAP_SYS_ADMIN);
 }

@@ -5,7 +5,7 @@
  * permitted, three of them effective; the other three are only passed on to the reader. From a
  * plain user that was given the capabilities it is the same without the change of user.
  *
- * May touch: uid, gid, groups, capabilities, prctl, the user database. Never: other files.
+ * May touch: uid, gid, groups, capabilities, prctl, the user database, the sysctl named below. Never: other files.
  */
 #ifndef AGENT_RIGHTS_H
 #define AGENT_RIGHTS_H
@@ -19,6 +19,11 @@
 uint64_t rights_agent_caps(void);	/* bit per capability */
 uint64_t rights_reader_caps(void);	/* what the reader runs with */
 uint64_t rights_reader_start_caps(void);	/* and what it starts with: + PERFMON */
+/*
+ * CAP_SYS_ADMIN, where kernel.perf_event_paranoid is above 2, as on Debian and Ubuntu: their kernels ask for it whoever
+ * has CAP_PERFMON. Held from root until rights_started(), by agent and reader, to open perf events; else 0.
+ */
+uint64_t rights_start_caps(void);
 
 /* Who rights_leave_root() will become; ourselves where we are not root. */
 void rights_user(uid_t *ret_uid, gid_t *ret_gid);
@@ -28,6 +33,8 @@ void rights_user(uid_t *ret_uid, gid_t *ret_gid);
  * no error: *ret_missing gets its bit, and the caller warns.
  */
 MUST_USE int rights_leave_root(uint64_t *ret_missing, const char **ret_why);
+/* All perf events are open: gives up what rights_start_caps() kept. A CPU that comes later may be refused. */
+MUST_USE int rights_started(void);
 /* "cap_bpf,cap_perfmon" for people; static buffer. */
 const char *rights_text(uint64_t caps);
 /* Drops one capability of the calling process from every set. */

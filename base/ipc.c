@@ -367,12 +367,16 @@ static bool has_cap(uint64_t caps, unsigned long cap)
 }
 
 /* Leaves the child with `caps` and nothing else, and no way to gain more, across exec. */
-static int limit_caps(uint64_t caps)
+static int limit_caps(uint64_t caps, uint64_t caps_if_held)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct d[2];
 	const unsigned long noroot = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED;
 	int ambient;
+
+	if (syscall(SYS_capget, &h, d))
+		return -errno;
+	caps |= caps_if_held & (d[0].permitted | (uint64_t)d[1].permitted << 32);
 
 	/* Exec would give uid 0 the whole bounding set; an agent that has left root has neither
 	 * the need nor the right (CAP_SETPCAP) to say so. */
@@ -413,7 +417,7 @@ static int become_child(struct spawn *s)
 	err = reset_signals();
 	if (err)
 		return err;
-	err = limit_caps(s->program->caps);
+	err = limit_caps(s->program->caps, s->program->caps_if_held);
 	if (err)
 		return err;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))

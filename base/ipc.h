@@ -54,6 +54,7 @@ struct ipc_program {
 	const char *arg;    /* argv[1], or NULL */
 	int exe_fd;
 	uint64_t caps;      /* bit per capability that the child keeps (ambient); 0 for none */
+	uint64_t caps_if_held; /* and of these the ones that we hold when it is started */
 };
 
 struct ipc_child {
