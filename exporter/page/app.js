@@ -80,6 +80,7 @@ function showFlame(query) {
 
 	shown = { tree, frames, lowered: frames.map((f) => `${f.name}\n${f.module}`.toLowerCase()) };
 	graph.show(tree, frames);
+	$('flame').dataset.service = query.service;
 	table.show(query.top.map(([frame, self, total]) => ({ ...frames[frame], frame, self, total })), tree.total[0] ?? 0);
 	applySearch();
 	$('reset').hidden = graph.zoom <= 0;

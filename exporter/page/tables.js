@@ -61,7 +61,8 @@ export class TopTable {
 		}
 		this.table.tBodies[0].replaceChildren(...sorted.map((r) => {
 			const tr = row(element('td', this.value(r.self), 'number'), element('td', this.value(r.total), 'number'),
-				element('td', r.name, 'name'), element('td', r.module));
+				element('td', r.name, 'name'), element('td', r.module.slice(r.module.lastIndexOf('/') + 1)));
+			tr.lastChild.title = r.module;
 			tr.classList.toggle('matched', Boolean(this.matches?.[r.frame]));
 			tr.addEventListener('click', () => this.onPick(r));
 			return tr;

@@ -34,7 +34,8 @@ def start():
     harness.start([path, "1000"])
     for name in ("chain_cpp", "threads4", "syscall_loop"):
         harness.start([harness.workload(name), "1000"])
-    daemon = Daemon({"page": {"listen": f"127.0.0.1:{(port := free_port())}"}})
+    listen = f"127.0.0.1:{(port := free_port())}"
+    daemon = Daemon({"page": {"listen": listen}, "labels": {"hostname": "web-1"}})
     daemon.page_port = port
     return daemon, service
 
@@ -67,7 +68,7 @@ def test_the_page_shows_searches_and_zooms():
     # A filter: its stacks are the program's alone.
     browser.evaluate(f"[...document.querySelectorAll('#services button')].find((b) => b.title === '{service}').click()")
     browser.wait_for(f"location.hash.includes('{service}')")
-    browser.wait_for("flamed.graph.frames.length > 3 && flamed.graph.frames.every((f) => f.name !== 'cpu_idle')")
+    browser.wait_for(f"document.querySelector('#flame').dataset.service === '{service}'")
     chain = browser.evaluate("""(() => {
         const { tree, frames } = flamed.graph;
         const leaf = [...tree.frame.keys()].filter((i) => frames[tree.frame[i]]?.name === 'spin')
