@@ -195,14 +195,20 @@ static void run(uint64_t ns)
 		assert_int_equal(loop_once(t.loop, 50 * MS), 0);
 }
 
+/* Waits for what the machine may be slow to bring about. */
+#define RUN_UNTIL(condition)                                                     \
+	do {                                                                     \
+		uint64_t until_ = clock_mono_ns() + 60 * NSEC_PER_SEC;           \
+                                                                                 \
+		while (!(condition)) {                                           \
+			assert_true(clock_mono_ns() < until_);                   \
+			assert_int_equal(loop_once(t.loop, 50 * MS), 0);         \
+		}                                                                \
+	} while (0)
+
 static void run_until_told(void)
 {
-	uint64_t until = clock_mono_ns() + 10 * NSEC_PER_SEC;
-
-	while (!t.nfacts) {
-		assert_true(clock_mono_ns() < until);
-		assert_int_equal(loop_once(t.loop, 50 * MS), 0);
-	}
+	RUN_UNTIL(t.nfacts > 0);
 }
 
 static uint64_t filtered(void)
@@ -258,13 +264,13 @@ static void a_process_is_announced_once_and_its_window_has_its_labels(void **sta
 	cgroups[MAX(n, (ssize_t)0)] = 0;
 	assert_string_equal(t.cgroups, cgroups);
 	w = end_window(1000 * MS);
-	assert_true(w->n > 20 && w->nsubjects > 0);
+	assert_true(w->n > 5 && w->nsubjects > 0);
 	assert_string_equal(w->labels, "service_name=test;");
 	assert_int_equal(filtered() + thinned(), 0);
 	assert_int_equal(engine_stats(t.engine)->labels_late, 0);
 	/* The settings change: once more. */
 	assert_int_equal(engine_relabel(t.engine), 0);
-	run(700 * MS);
+	RUN_UNTIL(t.nfacts > 1);
 	assert_int_equal(t.nfacts, 2);
 	assert_true(engine_bytes(t.engine) > 0 && engine_map_bytes(t.engine) > 2 << 20);
 	assert_true(engine_ncpus(t.engine) > 0 && engine_quarantined(t.engine) == 0);
@@ -281,22 +287,19 @@ static void a_process_that_is_to_be_skipped_costs_a_count_in_the_kernel(void **s
 	t.keep_one_in = 0;
 	start_engine(0);
 	run_until_told();
-	run(500 * MS);
+	RUN_UNTIL(filtered() > 0);
 	(void)end_window(500 * MS);
 	before = filtered();
-	assert_true(before > 0);
-	run(1000 * MS);
-	assert_true(filtered() > before + 20);
+	RUN_UNTIL(filtered() > before + 20);
 	assert_int_equal(end_window(1000 * MS)->n, 0);
 	/* From now on one in three; the time is whole. */
 	t.keep_one_in = 3;
 	assert_int_equal(engine_relabel(t.engine), 0);
-	run(600 * MS);
+	RUN_UNTIL(thinned() > 0);
 	(void)end_window(600 * MS);
 	before = filtered();
-	run(2000 * MS);
+	RUN_UNTIL(thinned() > 100);
 	assert_int_equal(filtered(), before);
-	assert_true(thinned() > 50);
 	{
 		const struct window *w = end_window(2000 * MS);
 
@@ -317,13 +320,12 @@ static void a_tap_brings_a_second_batch_of_exactly_its_time(void **state UNUSED)
 	start_engine(0);
 	run_until_told();
 	assert_int_equal(engine_tap(t.engine, &tap), 0);
-	run(3000 * MS);
-	for (uint32_t i = 0; i < t.nwindows; i++)
-		w = t.windows[i].tap == 77 ? &t.windows[i] : w;
-	assert_non_null(w);
+	RUN_UNTIL(t.nwindows > 0);
+	w = &t.windows[0];
+	assert_int_equal(w->tap, 77);
 	assert_int_equal(t.nwindows, 1);
 	assert_int_equal(w->duration_ns, 700 * MS);
-	assert_true(w->n > 15);
+	assert_true(w->n > 3);
 	assert_string_equal(w->labels, "service_name=test;");
 	assert_int_equal(engine_stop(t.engine), 0);
 }
