@@ -206,8 +206,8 @@ def test_a_profile_on_demand_is_as_long_as_asked():
     # The CPU time is that of a somewhat longer time.
     assert 0.5 * used * 2 / took - 0.2 < sampled < used + 0.1, (sampled, used, took)
     harness.check_chain("chain_c", stacks, harness.START + "a;b;c;spin(;|$)")
-    status, _, path = take_profile(d, port, 1, "&service=chain_c")
-    assert {s.service for s in harness.load_stacks(path)} == {"chain_c"}
+    status, _, path = take_profile(d, port, 1, "&service=" + harness.service_of(workload("chain_c")))
+    assert {s.service for s in harness.load_stacks(path)} == {harness.service_of(workload("chain_c"))}
     for bad in ("0", "121", "x", "-1"):
         assert take_profile(d, port, bad)[0] == 400, bad
     d.stop()
@@ -262,7 +262,7 @@ def test_a_plain_user_with_the_six_capabilities_is_enough():
     config_dir = os.path.dirname(directory)
     d = Daemon({"endpoints": [endpoint(server.url)]}, wrap=wrap, runtime=runtime, cwd="/",
                flamed=os.path.join(directory, "flamed"), config_dir=config_dir)  # fmt: skip
-    wait_for(lambda: server.stored(service_name="chain_c"), "profiles to arrive")
+    wait_for(lambda: server.stored(service_name=harness.service_of(workload("chain_c"))), "profiles to arrive")
     status = d.api("status")
     for p in status["processes"]:
         assert p["uid"] == harness.NOBODY, p
@@ -273,7 +273,7 @@ def test_a_plain_user_with_the_six_capabilities_is_enough():
     assert process.poll() is None
     final = d.stop()
     assert server.total() == final.samples
-    stacks = [s for p in server.stored(service_name="chain_c") for s in p.stacks]
+    stacks = [s for p in server.stored(service_name=harness.service_of(workload("chain_c"))) for s in p.stacks]
     assert any(s[-4:] == ("a", "b", "c", "spin") for s in stacks), stacks[:3]
 
 
