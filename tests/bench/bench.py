@@ -276,12 +276,12 @@ def bench_daemon(quick, _):
             skipping.append(daemons.skipping(MIX_SERVICES, window_s, windows))
     seen = [100 * r["filtered"] / r["seen"] for r in skipping]
     return [
-        *daemon_rows("pushing", pushing),
-        *daemon_rows("for the page only", keeping),
-        of("the mix excluded: share of ticks skipped", seen, unit="%", digits=0),
-        of("the mix excluded: all processes", [r["percent"] for r in skipping], unit="% of a core",
+        *daemon_rows("daemon, pushing", pushing),
+        *daemon_rows("daemon, for the page only", keeping),
+        of("daemon, the mix excluded: share of ticks skipped", seen, unit="%", digits=0),
+        of("daemon, the mix excluded: all processes", [r["percent"] for r in skipping], unit="% of a core",
            digits=2),
-        of("the mix excluded: BPF program, per tick", [r["bpf_us"] for r in skipping], unit="us",
+        of("daemon, the mix excluded: BPF program, per tick", [r["bpf_us"] for r in skipping], unit="us",
            digits=2),
     ]  # fmt: skip
 
@@ -372,15 +372,11 @@ GROUPS = {
     ),
     "cpu": (
         f"All processes on a mixed load ({HZ} Hz)",
-        bench_cpu,
+        lambda quick, scratch: bench_cpu(quick, scratch) + bench_daemon(quick, scratch),
         f"`mix.py`: C++ with exceptions, threads, Python, JavaScript, Go and gcc on {MIX_CPUS}"
         " CPUs. CPU time of the command and all its children, in turn with perf, which copies 8 KiB"
-        " of stack a sample. The goal is 0.3 % and 0.1 % for each busy CPU.",
-    ),
-    "daemon": (
-        f"The daemon on the same load ({HZ} Hz)",
-        bench_daemon,
-        "`flamed --config FILE` with its default window of 15 s, over two windows from the end of the"
+        " of stack a sample. The goal is 0.3 % and 0.1 % for each busy CPU.\n\nThe daemon:"
+        " `flamed --config FILE` with its default window of 15 s, over two windows from the end of the"
         " second on, in turn. *Pushing*: to the stand-in server of the tests, whose own CPU time is"
         " not counted. *For the page only*: no endpoint, recent windows kept, nobody looks."
         " *The mix excluded*: all of its services in `processes.exclude`, so that nearly every tick"
