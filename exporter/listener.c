@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum { BACKLOG = 64, IDLE_S = 30, REQUEST_MAX = 32 * 1024 };
+enum { BACKLOG = 64, IDLE_S = 30, REQUEST_MAX = 32 * 1024, CROWDED_MS = 500 };
 #define RETRY_NS (60 * NSEC_PER_SEC)
 
 union address {
@@ -30,6 +30,7 @@ struct listener {
 	void *arg;
 	char *wanted; /* NULL: none, or a socket that was taken */
 	bool is_taken, is_loopback;
+	bool is_crowded; /* half of its connections or more were in use when it was last looked at */
 	struct MHD_Daemon *daemon;
 	struct loop_source *ready, *timeout, *retry;
 	char address[sizeof(struct sockaddr_un)];
@@ -38,13 +39,30 @@ struct listener {
 
 /* ---- the server in our loop ----------------------------------------------------------------- */
 
+static bool is_half_full(const struct listener *l)
+{
+	const union MHD_DaemonInfo *info =
+		MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+
+	return info && info->num_connections >= LISTENER_CONNECTIONS_MAX / 2;
+}
+
+/*
+ * A full server stops listening, and takes it up again only when it is next run: not in the run in which
+ * connections ended, after which there may be nothing left that would wake it.
+ */
 static int arm_timeout(struct listener *l)
 {
+	bool was_crowded = l->is_crowded;
 	MHD_UNSIGNED_LONG_LONG ms;
+	bool has_timeout = MHD_get_timeout(l->daemon, &ms) == MHD_YES;
 
-	if (MHD_get_timeout(l->daemon, &ms) == MHD_NO)
-		return loop_timer_at(l->timeout, 0);
-	return loop_timer_at(l->timeout, clock_mono_ns() + ms * NSEC_PER_MSEC);
+	l->is_crowded = is_half_full(l);
+	if (was_crowded || l->is_crowded) {
+		ms = has_timeout ? MIN(ms, (MHD_UNSIGNED_LONG_LONG)CROWDED_MS) : CROWDED_MS;
+		has_timeout = true;
+	}
+	return loop_timer_at(l->timeout, has_timeout ? clock_mono_ns() + ms * NSEC_PER_MSEC : 0);
 }
 
 static void disarm(struct loop_source *timer)

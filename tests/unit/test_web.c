@@ -268,6 +268,28 @@ static void a_long_or_broken_request_is_refused(void **state)
 			 400);
 }
 
+static void a_crowd_that_goes_away_leaves_nothing_behind(void **state)
+{
+	int fds[100]; /* more than it takes at once */
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+		struct sockaddr_in a = { .sin_family = AF_INET,
+					 .sin_port = htons((in_port_t)w->page_port),
+					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		assert_true(fds[i] >= 0);
+		assert_true(!connect(fds[i], (struct sockaddr *)&a, sizeof(a)) || errno == EINPROGRESS);
+		web_fixture_wait(w, 1);
+		(void)!write(fds[i], "GET /", 5);
+	}
+	web_fixture_wait(w, 300);
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+		close(fds[i]);
+	assert_int_equal(page("/" WEB_FIXTURE_TOKEN "/", ""), 200);
+}
+
 /* ---- listeners ------------------------------------------------------------------------------ */
 
 static void a_taken_port_is_told_and_the_rest_goes_on(void **state)
@@ -513,6 +535,7 @@ int main(void)
 		WITH_WEB(a_strangers_name_for_this_address_is_refused),
 		WITH_WEB(metrics_and_control_have_no_other_doors),
 		WITH_WEB(a_long_or_broken_request_is_refused),
+		WITH_WEB(a_crowd_that_goes_away_leaves_nothing_behind),
 		WITH_WEB(a_taken_port_is_told_and_the_rest_goes_on),
 		WITH_WEB(the_page_is_off_when_there_is_an_endpoint),
 		WITH_WEB(listeners_move_and_close_with_the_settings),
