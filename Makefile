@@ -49,7 +49,7 @@ DEPS_BUILD := gcc make clang libbpf-dev bpftool libelf-dev libdw-dev zlib1g-dev 
 	libcap-ng-dev libxxhash-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev \
 	libmicrohttpd-dev libjansson-dev
 DEPS_CHECK := g++ lld binutils libcmocka-dev python3 golang-go nodejs openssl linux-perf cppcheck \
-	python3-yaml systemd podman runc debootstrap
+	python3-yaml systemd podman runc debootstrap chromium
 DEPS_FUZZ := libclang-rt-dev
 DEPS_BENCH := valgrind
 
