@@ -166,13 +166,14 @@ def test_the_daemonset_profiles_the_host():
         "FLAMED_OUTPUT_DIRECTORY": "/out",
         "FLAMED_WINDOW": "2s",
     }
-    busy()
+    program = busy()
+    service = harness.service_of(harness.workload("chain_c"))
     with Container("/usr/bin/flamed", environment=environment, owner=own_uid()) as c:
         pid = c.pid()
 
         def chains():
-            for path in glob.glob(os.path.join(c.output, "*-chain_c-*.pb.gz")):
-                stacks = harness.load_stacks(path)
+            for path in glob.glob(os.path.join(c.output, f"*-{service}-*.pb.gz")):
+                stacks = [s for s in harness.load_stacks(path) if s.pid == program.pid]
                 if harness.total(stacks) >= 50:
                     return stacks
             return None

