@@ -20,6 +20,7 @@
 #include "base/log.h"
 
 #define LOCK_POLL_NS (200 * NSEC_PER_MSEC)
+#define NOTIFY_NS (10 * NSEC_PER_SEC)
 #define SUMMARY_NS (3600 * NSEC_PER_SEC)
 /* After the signal: until the last samples are unwound, the last window is named, it is delivered. */
 #define SETTLE_NS (2 * NSEC_PER_SEC)
@@ -43,6 +44,7 @@ struct daemon {
 	uint64_t handed_on;	/* samples in windows */
 	uint64_t summary_ns;
 	bool sampling, is_last_handed_on, is_flushed;
+	bool wants_reload;	/* SIGHUP came before sampling began */
 	bool show_progress;
 };
 
@@ -75,8 +77,10 @@ static int on_hangup(void *arg, int signo UNUSED)
 {
 	struct daemon *d = arg;
 
-	if (!d->sampling)
-		return 0; /* it has only just read them */
+	if (!d->sampling) {
+		d->wants_reload = true; /* it may have read them long ago, before it waited for the lock */
+		return 0;
+	}
 	notify_reloading();
 	return settings_reload(d->settings, on_reloaded, d);
 }
@@ -168,7 +172,7 @@ static int on_second(void *arg)
 		report_progress(&d->source);
 	if (clock_mono_ns() - d->summary_ns >= SUMMARY_NS) {
 		d->summary_ns = clock_mono_ns();
-		report_log(&d->source, "profiling goes on");
+		report_log_short(&d->source, "profiling goes on");
 	}
 	return 0;
 }
@@ -176,8 +180,9 @@ static int on_second(void *arg)
 /* ---- setting up, while we still are who started us ---- */
 
 /* LOOP_STOP: a signal ended the wait. */
-static int take_lock(struct daemon *d, const char *path)
+static int wait_for_lock(struct daemon *d, const char *path)
 {
+	uint64_t told_ns = 0;
 	bool said = false;
 	pid_t holder = 0;
 	int err;
@@ -187,7 +192,10 @@ static int take_lock(struct daemon *d, const char *path)
 			log_warning("another flamed runs on this host, this one waits for its end pid=%d directory=%s",
 				    (int)holder, LOG_STR(path));
 		said = true;
-		notify_send("STATUS=waiting for another flamed to end\nEXTEND_TIMEOUT_USEC=30000000");
+		if (clock_mono_ns() - told_ns >= NOTIFY_NS) {
+			notify_send("STATUS=waiting for another flamed to end\nEXTEND_TIMEOUT_USEC=30000000");
+			told_ns = clock_mono_ns();
+		}
 		err = loop_once(d->loop, LOCK_POLL_NS);
 		if (err)
 			return err;
@@ -199,15 +207,28 @@ static int take_lock(struct daemon *d, const char *path)
 	return 0;
 }
 
+/* Whoever ended may have taken the directory along, as systemd does with a RuntimeDirectory. */
+static int take_lock(struct daemon *d, const char *path)
+{
+	CLEANUP_FREE char *why = NULL;
+	int err;
+
+	do {
+		place_close(&d->place);
+		err = place_open(&d->place, path, &why);
+		if (err)
+			return complain("", why, err);
+		err = wait_for_lock(d, path);
+	} while (!err && !place_is_current(&d->place, path));
+	return err;
+}
+
 static int settle_in(struct daemon *d, const struct config *config)
 {
 	const struct group *group = getgrnam("flamed");
 	CLEANUP_FREE char *why = NULL;
-	int err = place_open(&d->place, config->runtime_directory, &why);
+	int err = take_lock(d, config->runtime_directory);
 
-	if (err)
-		return complain("", why, err);
-	err = take_lock(d, config->runtime_directory);
 	if (err)
 		return err;
 	err = place_settle(&d->place, group ? group->gr_gid : (gid_t)-1, &why);
@@ -351,7 +372,7 @@ static int start(struct daemon *d)
 	d->summary_ns = clock_mono_ns();
 	say_start(d);
 	notify_send("READY=1\nSTATUS=profiling");
-	return 0;
+	return d->wants_reload ? on_hangup(d, SIGHUP) : 0;
 }
 
 /* ---- the end ---- */

@@ -39,7 +39,7 @@ struct expclient {
 
 /* What the child keeps for us: a batch by its id (it may be over by then), or a subject. */
 struct tag {
-	uint64_t batch;		/* 0: a subject */
+	uint64_t batch, subject;	/* the id of what was asked; the other is 0 */
 	uint32_t strikes, nkills;
 };
 
@@ -368,6 +368,8 @@ static int take_labels(struct expclient *c, struct ipc_msg *msg, struct tag *tag
 	if (msg->type != EXPORT_LABELS)
 		return -EBADMSG;
 	err = export_labels_decode(&in, &l, &mem);
+	if (!err && l.id != tag->subject)
+		err = -EBADMSG;
 	if (!err && c->ops->labels)
 		err = c->ops->labels(c->arg, &l);
 	if (err)
@@ -626,6 +628,7 @@ int expclient_subject(struct expclient *c, const struct export_facts *f)
 	tag = calloc(1, sizeof(*tag));
 	if (!tag)
 		return -ENOMEM;
+	tag->subject = f->id;
 	export_facts_encode(&out, f);
 	err = bufw_end(&out);
 	if (!err)

@@ -20,7 +20,7 @@ static const char usage[] =
 	"usage: flamed [--config FILE]\n"
 	"       flamed record [-d SECONDS] [-o FILE] [-p PID]... [-F HZ] [--events FILE] [-- COMMAND ARGS...]\n"
 	"       flamed replay FILE [-o FILE]\n"
-	"       flamed status [--socket PATH] [--json]\n"
+	"       flamed status [--socket PATH] [--config FILE] [--json]\n"
 	"       flamed labels PID [--config FILE]\n"
 	"       flamed --check-config | --print-config [--config FILE]\n"
 	"       flamed --version | --help\n"

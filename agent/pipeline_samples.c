@@ -78,6 +78,16 @@ static int park(struct pipeline *p, struct sample **s, struct maps *maps, struct
 	return 0;
 }
 
+/* A process can be moved to another control group, and is another's then; single threads of it may be elsewhere. */
+static void note_cgroup(struct subject *s, const struct abi_record *head)
+{
+	if (!head->cgroup_id || head->cgroup_id == s->cgroup_id || (s->cgroup_id && head->pid != head->tid))
+		return;
+	if (s->cgroup_id)
+		subject_relabel(s);
+	s->cgroup_id = head->cgroup_id;
+}
+
 int pipeline_unwind_sample(void *arg, struct sample *sample)
 {
 	CLEANUP(sample_freep) struct sample *s = sample;
@@ -102,8 +112,7 @@ int pipeline_unwind_sample(void *arg, struct sample *sample)
 	/* One that was born after the scan. Workers of a process have its pid, kernel threads their own. */
 	if (head->flags & ABI_F_KERNEL_THREAD && head->pid == head->tid)
 		procs_set_kernel_thread(proc);
-	if (!proc->subject->cgroup_id)
-		proc->subject->cgroup_id = head->cgroup_id;
+	note_cgroup(proc->subject, head);
 	pipeline_note_subject(p, proc->subject, head->comm);
 	/* It was on its way when it was said, or BPF has no room for the process. */
 	if (!proc->subject->keep_one_in) {

@@ -36,7 +36,8 @@ static int check_directory(int fd, const char *path, char **ret_why)
 
 	if (fstat(fd, &st))
 		return refuse(ret_why, -errno, "cannot look at %s: %s", path, strerror(errno));
-	if ((st.st_mode & 0002) && st.st_uid != geteuid())
+	/* An emptyDir of Kubernetes can be written to by everybody, too, but nobody else is in there. */
+	if ((st.st_mode & 0002) && (st.st_uid != geteuid() || st.st_mode & S_ISVTX))
 		return refuse(ret_why, -EPERM, "everybody can write to %s: set runtime_directory to a directory "
 			      "of its own", path);
 	return 0;
@@ -44,7 +45,7 @@ static int check_directory(int fd, const char *path, char **ret_why)
 
 static int open_lock(int dir_fd, const char *path, int *ret, char **ret_why)
 {
-	CLEANUP_FD int fd = openat(dir_fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0644);
+	CLEANUP_FD int fd = openat(dir_fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
 	struct stat st;
 
 	if (fd < 0)
@@ -52,6 +53,9 @@ static int open_lock(int dir_fd, const char *path, int *ret, char **ret_why)
 			      "runtime_directory", path, lock_name, strerror(errno));
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
 		return refuse(ret_why, -EINVAL, "%s/%s is no regular file: remove it", path, lock_name);
+	/* Whoever can read it can lock it. */
+	if (st.st_uid == geteuid() && fchmod(fd, 0600))
+		return refuse(ret_why, -errno, "cannot change the mode of %s/%s: %s", path, lock_name, strerror(errno));
 	*ret = TAKE_FD(fd);
 	return 0;
 }
@@ -98,6 +102,16 @@ int place_lock(struct place *p, pid_t *ret_pid)
 	if (ftruncate(p->lock_fd, 0) || pwrite(p->lock_fd, text, (size_t)n, 0) != n)
 		return -EIO;
 	return 0;
+}
+
+bool place_is_current(const struct place *p, const char *path)
+{
+	CLEANUP_FD int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat ours, named;
+
+	return dir_fd >= 0 && fstat(p->lock_fd, &ours) == 0 &&
+	       fstatat(dir_fd, lock_name, &named, AT_SYMLINK_NOFOLLOW) == 0 && ours.st_dev == named.st_dev &&
+	       ours.st_ino == named.st_ino;
 }
 
 /* Of a group that we are not in we can give nothing away: then it stays ours. */

@@ -1,7 +1,7 @@
 /*
  * place - what the daemon has in its runtime directory: a lock, the control socket, the page's token.
  *
- *   flamed.lock   locked (flock) while a daemon runs; its pid as text
+ *   flamed.lock   locked (flock) while a daemon runs; its pid as text; 0600
  *   flamed.sock   the control socket, 0660, of the group flamed
  *   page.token    0640, of the group flamed
  *
@@ -27,6 +27,8 @@ struct place {
 MUST_USE int place_open(struct place *p, const char *path, char **ret_why);
 /* 0: we hold the lock. -EWOULDBLOCK: *ret_pid has it (0 unknown). */
 MUST_USE int place_lock(struct place *p, pid_t *ret_pid);
+/* Whether the lock is the one that others find there: who held it may have removed the directory. */
+bool place_is_current(const struct place *p, const char *path);
 /* With the lock: a new listening socket and a new token in place of the last daemon's. gid: of their files. */
 MUST_USE int place_settle(struct place *p, gid_t gid, char **ret_why);
 void place_close(struct place *p);

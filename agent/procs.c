@@ -359,6 +359,7 @@ int procs_set_executable(struct proc *p, const char *path)
 		return -ENOMEM;
 	free(p->subject->executable);
 	p->subject->executable = copy;
+	subject_relabel(p->subject);
 	return 0;
 }
 

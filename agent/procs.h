@@ -28,6 +28,12 @@ struct subject {
 	size_t labels_len;
 };
 
+/* What its labels were made of has changed: if it has an answer, it is announced again. */
+static inline void subject_relabel(struct subject *s)
+{
+	if (s->labelled == s->announced)
+		s->announced = 0;
+}
 struct subject *subject_ref(struct subject *s);
 void subject_unref(struct subject *s);
 /* In place of those it had; `text` as struct subject has it, copied. */

@@ -277,6 +277,13 @@ static void log_sink(const struct expclient_sink *s)
 
 void report_log(const struct report_source *src, const char *text)
 {
+	report_log_short(src, text);
+	for (size_t i = 0; i < expclient_nsinks(src->exporter); i++)
+		log_sink(expclient_sink(src->exporter, i));
+}
+
+void report_log_short(const struct report_source *src, const char *text)
+{
 	const struct pipeline_stats *s = engine_stats(src->engine);
 	int64_t unaccounted = summary_unaccounted(s);
 	struct text drops = { .s = "" };
@@ -286,8 +293,6 @@ void report_log(const struct report_source *src, const char *text)
 		append(&drops, " unaccounted=%" PRId64, unaccounted);
 	log_info("%s windows=%" PRIu64 " seen=%" PRIu64 " samples=%" PRIu64 " complete=%.1f%%%s", text,
 		 count_windows(src), s->counters[ABI_CNT_SEEN], s->samples, summary_completeness(s), drops.s);
-	for (size_t i = 0; i < expclient_nsinks(src->exporter); i++)
-		log_sink(expclient_sink(src->exporter, i));
 }
 
 void report_progress(const struct report_source *src)

@@ -35,5 +35,6 @@ void report_progress(const struct report_source *src);
  * samples is the sum of all that follows.
  */
 void report_log(const struct report_source *src, const char *text);
+void report_log_short(const struct report_source *src, const char *text);	/* the first of these lines */
 
 #endif

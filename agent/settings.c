@@ -40,6 +40,7 @@ struct settings {
 	struct named_file files[FILES_MAX];
 	uint32_t generation;	/* settings that this exporter has been told */
 	bool config_told;
+	bool is_briefed;	/* there was an exporter to tell */
 	bool is_reloading, reload_again, reload_ok;
 	settings_reloaded_fn *reloaded;
 	void *reloaded_arg;
@@ -85,7 +86,11 @@ static int tell_config(struct settings *s)
 	err = bufw_end(&out);
 	if (!err)
 		err = expclient_tell(s->exporter, EXPORT_CONFIG, out.data, out.len, -1);
-	return put_off(err, &s->config_told);
+	err = put_off(err, &s->config_told);
+	/* The exporter counts what it was told; a file belongs to the last of them. */
+	if (!err && s->config_told)
+		s->generation++;
+	return err;
 }
 
 static int tell_descriptor(struct settings *s, const struct export_file *f, int fd)
@@ -115,7 +120,8 @@ int settings_brief(struct settings *s)
 	struct export_file control = { .role = EXPORT_ROLE_CONTROL, .generation = 1 };
 	int err;
 
-	s->generation = 1;
+	s->generation = 0;
+	s->is_briefed = true;
 	err = tell_config(s);
 	if (!err && s->output_fd >= 0)
 		err = tell_descriptor(s, &output, s->output_fd);
@@ -306,7 +312,6 @@ static int apply(struct settings *s, struct config *new)
 	s->config = new;
 	log_set_level(new->log.level);
 	fill_in(s);
-	s->generation++;
 	if ((err = name_files(s)) || (err = tell_sinks(s)) || (err = tell_config(s)) ||
 	    (err = engine_relabel(s->engine)))
 		return err;
@@ -470,7 +475,7 @@ int settings_turn(struct settings *s)
 {
 	int err = 0;
 
-	if (!s->config_told && s->generation)
+	if (!s->config_told && s->is_briefed)
 		err = tell_config(s);
 	for (size_t i = 0; i < FILES_MAX && !err; i++) {
 		if (!s->files[i].is_told)

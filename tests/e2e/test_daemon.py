@@ -333,3 +333,15 @@ def test_flamed_status_prints_json_too():
     done = harness.flamed("status", "--socket", d.socket, "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["processes"], done
     d.stop()
+
+
+def test_the_documented_metrics_are_those_that_there_are():
+    server = Standin()
+    d = Daemon({"endpoints": [endpoint(server.url)]})
+    d.wait_delivered()
+    with open(os.path.join(harness.ROOT, "docs", "api.md"), encoding="utf-8") as f:
+        rows = [line.split("|")[1] for line in f if line.startswith("| `flamed_")]
+    documented = {name for row in rows for name in re.findall(r"`(flamed_[a-z_]+)`", row)}
+    there = set(d.wait_metric(lambda m: m.get("flamed_sink_samples_total") > 0, "a delivery").values)
+    assert documented == there, (documented - there, there - documented)
+    d.stop()

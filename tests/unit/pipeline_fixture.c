@@ -292,7 +292,7 @@ static void init_sample(struct world *w, struct sample_bytes *s, uint64_t time_n
 {
 	memset(s, 0, sizeof(*s));
 	s->r = (struct abi_record){ .size = sizeof(s->r), .flags = ABI_F_LAST, .seq = ++w->seq,
-				    .time_ns = time_ns, .period_ns = 10000000, .cgroup_id = 1000 + pid,
+				    .time_ns = time_ns, .period_ns = 10000000, .cgroup_id = 1000 + pid + w->moved,
 				    .pid = pid, .tid = pid, .kind = ABI_KIND_CPU, .comm = "comm" };
 	w->nsent++;
 }

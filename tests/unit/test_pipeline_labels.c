@@ -119,6 +119,35 @@ static void a_subject_is_announced_once_with_what_is_known_of_it(void **state UN
 	expect_end(T0 + 10 * SEC);
 }
 
+static void a_process_that_is_moved_to_another_control_group_is_announced_again(void **state UNUSED)
+{
+	run(T0, 7, "/usr/bin/busy");
+	sample_and_turn(T0 + SEC, 7);
+	world_label_all(&world, T0 + 2 * SEC, 1);
+	world.moved = 50;
+	sample_and_turn(T0 + 3 * SEC, 7);
+	sample_and_turn(T0 + 4 * SEC, 7);
+	assert_int_equal(world.nannounced, 2);
+	assert_int_equal(world.announced->cgroup_id, 1057);
+	world_label_all(&world, T0 + 5 * SEC, 1);
+	expect_end(T0 + 10 * SEC);
+}
+
+static void one_whose_executable_is_learned_later_is_announced_again(void **state UNUSED)
+{
+	sample_and_turn(T0 + SEC, 7); /* nobody has told of it */
+	world_turn(&world, T0 + 2 * SEC);
+	assert_int_equal(world.nannounced, 1);
+	assert_string_equal(world.announced->executable, "");
+	world_label_all(&world, T0 + 3 * SEC, 1);
+	world_scanned(&world, T0 + 4 * SEC, 7, 1, A, "/usr/bin/busy");
+	sample_and_turn(T0 + 5 * SEC, 7);
+	assert_int_equal(world.nannounced, 2);
+	assert_string_equal(world.announced->executable, "/usr/bin/busy");
+	world_label_all(&world, T0 + 6 * SEC, 1);
+	expect_end(T0 + 10 * SEC);
+}
+
 static void nobody_is_announced_where_labels_are_not_waited_for(void **state UNUSED)
 {
 	world_fini(&world);
@@ -610,6 +639,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_subject_is_announced_once_with_what_is_known_of_it),
+		TEST(a_process_that_is_moved_to_another_control_group_is_announced_again),
+		TEST(one_whose_executable_is_learned_later_is_announced_again),
 		TEST(nobody_is_announced_where_labels_are_not_waited_for),
 		TEST(each_exec_is_announced_for_itself),
 		TEST(the_first_mapping_is_waited_for_but_not_long),

@@ -71,6 +71,51 @@ static void the_directory_is_made_and_the_lock_says_who_has_it(void **state UNUS
 	place_close(&p);
 }
 
+static void nobody_else_can_take_the_lock(void **state UNUSED)
+{
+	struct place p = PLACE_INIT;
+	struct stat st;
+
+	/* As older versions made it. */
+	assert_int_equal(mkdir(inside, 0755), 0);
+	assert_int_equal(close(open(in("flamed.lock"), O_CREAT | O_WRONLY, 0644)), 0);
+	open_place(&p);
+	assert_int_equal(stat(in("flamed.lock"), &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	place_close(&p);
+}
+
+static void a_lock_in_a_directory_that_was_removed_is_not_the_current_one(void **state UNUSED)
+{
+	struct place p = PLACE_INIT, other = PLACE_INIT;
+	pid_t pid;
+
+	open_place(&p);
+	assert_int_equal(place_lock(&p, &pid), 0);
+	assert_true(place_is_current(&p, inside));
+	assert_int_equal(unlink(in("flamed.lock")), 0);
+	assert_int_equal(rmdir(inside), 0);
+	assert_false(place_is_current(&p, inside));
+	open_place(&other);
+	assert_false(place_is_current(&p, inside));
+	assert_true(place_is_current(&other, inside));
+	place_close(&p);
+	place_close(&other);
+}
+
+static void a_directory_that_everybody_shares_is_refused(void **state UNUSED)
+{
+	struct place p = PLACE_INIT;
+	char *why = NULL;
+
+	assert_int_equal(mkdir(inside, 0755), 0);
+	assert_int_equal(chmod(inside, 01777), 0);
+	assert_int_equal(place_open(&p, inside, &why), -EPERM);
+	assert_non_null(strstr(why, "everybody can write to"));
+	free(why);
+	place_close(&p);
+}
+
 static void a_second_one_learns_the_pid_and_gets_the_lock_when_the_first_dies(void **state UNUSED)
 {
 	struct place mine = PLACE_INIT;
@@ -243,6 +288,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(the_directory_is_made_and_the_lock_says_who_has_it),
+		TEST(nobody_else_can_take_the_lock),
+		TEST(a_lock_in_a_directory_that_was_removed_is_not_the_current_one),
+		TEST(a_directory_that_everybody_shares_is_refused),
 		TEST(a_second_one_learns_the_pid_and_gets_the_lock_when_the_first_dies),
 		TEST(socket_and_token_are_for_the_group),
 		TEST(what_a_dead_daemon_left_is_replaced),
