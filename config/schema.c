@@ -220,12 +220,17 @@ static int check_name(const struct schema_key *k, const char *name, char **ret_w
 
 	for (const char *p = name; *p; p++) {
 		if ((unsigned char)*p <= 0x20 || (unsigned char)*p >= 0x7f)
-			return schema_refuse(ret_why, "%s is no name", LOG_STR(name));
+			/* `Authorization: Basic ...` where NAME=VALUE is wanted has the secret in its name. */
+			return k->is_secret ? schema_refuse(ret_why, "a name in it is none (is it of the form name=value?)") :
+					      schema_refuse(ret_why, "%s is no name", LOG_STR(name));
 	}
 	if (!*name || strlen(name) > SCHEMA_TEXT_MAX)
 		return schema_refuse(ret_why, "a name is empty or too long");
 	why = k->check_name ? k->check_name(name) : NULL;
-	return why ? schema_refuse(ret_why, "%s %s", LOG_STR(name), why) : 0;
+	if (!why)
+		return 0;
+	return k->is_secret ? schema_refuse(ret_why, "a name %s", why) :
+			      schema_refuse(ret_why, "%s %s", LOG_STR(name), why);
 }
 
 int schema_add_pair(const struct schema_key *k, void *base, const char *name, const char *value,

@@ -274,6 +274,10 @@ static CURLcode set_options(CURL *easy, struct request *r)
 		long value;
 	} numbers[] = {
 		{ CURLOPT_NOSIGNAL, 1 },
+#if LIBCURL_VERSION_NUM >= 0x075700
+		/* Else a request that ends while its name is looked up waits for the resolver's thread. */
+		{ CURLOPT_QUICK_EXIT, 1 },
+#endif
 		{ CURLOPT_FOLLOWLOCATION, 0 },
 		{ CURLOPT_TCP_KEEPALIVE, 1 },
 		{ CURLOPT_TCP_KEEPIDLE, KEEPALIVE_IDLE_S },
