@@ -213,7 +213,7 @@ static void headers_are_checked_by_name(void **state)
 	assert_refused("endpoints: [{headers: {\"X:Y\": hunter2}}]",
 		       "f.yaml:1: endpoints[0].headers: a name is no name of an HTTP header");
 	assert_refused("endpoints: [{headers: {content-type: hunter2}}]",
-		       "f.yaml:1: endpoints[0].headers: 'content-type' is a header that flamed sets "
+		       "f.yaml:1: endpoints[0].headers: a name is a header that flamed sets "
 		       "itself");
 	assert_refused("endpoints: [{headers: {X-A: \"hunter2\\r\\nX-B: 1\"}}]",
 		       "f.yaml:1: endpoints[0].headers: has a control character or is not UTF-8");
