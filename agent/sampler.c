@@ -11,9 +11,9 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
-#include <sys/utsname.h>
 
 #include "agent/cpulist.h"
+#include "agent/refusal.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -52,61 +52,6 @@ struct sampler {
 	uint64_t turn_ns; /* when the present sampler_dispatch() began */
 	struct log_limit attach_limit;
 };
-
-/* ---- what to tell when it does not work ---- */
-
-/* One at a time: the caller prints it and ends. */
-static const char *PRINTF(1, 2) why(const char *fmt, ...)
-{
-	static char text[512];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	return text;
-}
-
-static bool kernel_is_older_than(int major, int minor)
-{
-	struct utsname u;
-	int a = 0, b = 0;
-
-	if (uname(&u) < 0 || sscanf(u.release, "%d.%d", &a, &b) != 2)
-		return false;
-	return a < major || (a == major && b < minor);
-}
-
-static const char *why_not_bpf(int err)
-{
-	struct utsname u = {};
-
-	(void)uname(&u);
-	if (err == -EPERM && kernel_is_older_than(5, 11))
-		return "loading the BPF program is not permitted: run as root or with CAP_BPF and "
-		       "CAP_PERFMON, and with an unlimited RLIMIT_MEMLOCK (LimitMEMLOCK=infinity, ulimit -l)";
-	if (err == -EPERM || err == -EACCES)
-		return "loading the BPF program is not permitted: run as root or with CAP_BPF and "
-		       "CAP_PERFMON; in a container the seccomp profile must allow bpf(2)";
-	if (kernel_is_older_than(5, 10))
-		return why("Linux %s is too old: flamed needs 5.10 or newer with BTF", u.release);
-	if (err == -ENOMEM)
-		return "no memory for the BPF program and its ring buffer";
-	return why("the kernel (Linux %s) refuses the BPF program: %s; is it locked down for confidentiality? "
-		   "With log level debug its reasons are logged", u.release, strerror(-err));
-}
-
-static const char *why_not_perf(int err, uint32_t cpu)
-{
-	if (err == -EPERM || err == -EACCES)
-		return "perf_event_open(2) is not permitted: run as root or with CAP_PERFMON (without it "
-		       "kernel.perf_event_paranoid would have to be 0 or less); Debian's kernels want it to be "
-		       "at most 2 all the same (sysctl kernel.perf_event_paranoid=2); in a container the seccomp "
-		       "profile must allow it";
-	if (err == -EMFILE || err == -ENFILE)
-		return "too many open files: each CPU needs three, raise RLIMIT_NOFILE (LimitNOFILE=, ulimit -n)";
-	return why("cannot sample CPU %u: %s", cpu, strerror(-err));
-}
 
 /* libbpf's words are for whoever asks for them, a line at a time; of the verifier's log only the end. */
 static int on_libbpf_print(enum libbpf_print_level level, const char *fmt, va_list ap)
@@ -196,13 +141,13 @@ static int choose_cpus(struct sampler *s, const char *list, struct cpulist *ret_
 	if (!err)
 		err = cpulist_read("nohz_full", &nohz);
 	if (err) {
-		*ret_why = why("cannot read /sys/devices/system/cpu: %s", strerror(-err));
+		*ret_why = refusal("cannot read /sys/devices/system/cpu: %s", strerror(-err));
 		return err;
 	}
 	if (list && *list) {
 		err = cpulist_parse(list, &s->wanted);
 		if (err) {
-			*ret_why = why("sampling.cpus is no list of CPUs like 0-3,8: '%.64s'", list);
+			*ret_why = refusal("sampling.cpus is no list of CPUs like 0-3,8: '%.64s'", list);
 			return err;
 		}
 	} else {
@@ -289,7 +234,7 @@ static int attach_all(struct sampler *s, const struct cpulist *online, const cha
 			continue;
 		err = attach_cpu(s, cpu);
 		if (err && !cpu_went(err)) {
-			*ret_why = why_not_perf(err, cpu);
+			*ret_why = refusal_perf(err, cpu);
 			return err;
 		}
 	}
@@ -309,7 +254,7 @@ int sampler_new(struct sampler **ret, const struct sampler_conf *conf, sampler_f
 	*s = (struct sampler){ .epoll_fd = -1, .fn = fn, .arg = arg, .hz = conf->hz,
 			       .attach_limit = LOG_LIMIT_INIT };
 	if (!conf->hz || conf->hz > HZ_MAX) {
-		*ret_why = why("the sampling frequency must be 1 to %d Hz", HZ_MAX);
+		*ret_why = refusal("the sampling frequency must be 1 to %d Hz", HZ_MAX);
 		return -EINVAL;
 	}
 	libbpf_set_print(on_libbpf_print);
@@ -332,7 +277,7 @@ int sampler_new(struct sampler **ret, const struct sampler_conf *conf, sampler_f
 	for (uint32_t cpu = 0; cpu < s->npossible; cpu++)
 		s->event_fds[cpu] = -1;
 	if ((err = load(s, conf)) || (err = open_ring(s))) {
-		*ret_why = why_not_bpf(err);
+		*ret_why = refusal_bpf(err);
 		return err;
 	}
 	err = attach_all(s, &online, ret_why);
@@ -366,7 +311,7 @@ int sampler_start(struct sampler *s, const char **ret_why)
 		if (s->event_fds[cpu] >= 0 && ioctl(s->event_fds[cpu], PERF_EVENT_IOC_ENABLE, 0) < 0) {
 			int err = -errno;
 
-			*ret_why = why_not_perf(err, cpu);
+			*ret_why = refusal_perf(err, cpu);
 			return err;
 		}
 	}

@@ -234,7 +234,7 @@ TEST_OBJS_command := $(OUT)/agent/command.o $(BASE_OBJS)
 
 # the BPF program and what loads it: root, or CAP_BPF and CAP_PERFMON
 UNIT += cpulist sample sampler
-SAMPLER_OBJS := $(call obj,agent,sampler cpulist) $(BASE_OBJS)
+SAMPLER_OBJS := $(call obj,agent,sampler refusal cpulist) $(BASE_OBJS)
 TEST_OBJS_sample := $(SAMPLER_OBJS) $(OUT)/tests/unit/sampler_fixture.o
 TEST_LIBS_sample := -lbpf -pthread
 TEST_OBJS_sampler := $(TEST_OBJS_sample)
