@@ -238,7 +238,10 @@ static int settle_in(struct daemon *d, const struct config *config)
 static int leave_root(struct daemon *d)
 {
 	const char *why = NULL;
-	int err = rights_leave_root(&d->missing_caps, &why);
+	int err = limits_settle(&why);
+
+	if (!err)
+		err = rights_leave_root(&d->missing_caps, &why);
 
 	if (err)
 		return complain("", why, err);
@@ -269,9 +272,8 @@ static int prepare(struct daemon *d, const struct daemon_options *o, struct conf
 		return complain("cannot start", NULL, err);
 	owned = NULL;
 	rights_user(&uid, &gid);
-	if ((err = settings_open_output(d->settings, uid, gid)) || (err = limits_settle()))
-		return err;
-	return leave_root(d);
+	err = settings_open_output(d->settings, uid, gid);
+	return err ? err : leave_root(d);
 }
 
 /* ---- starting ---- */

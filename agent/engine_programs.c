@@ -30,8 +30,14 @@ int engine_programs_open(struct engine_programs *p, char **ret_why)
 	ssize_t n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
 
 	p->self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
-	if (n < 0 || p->self < 0)
-		return -errno;
+	if (n < 0 || p->self < 0) {
+		int err = -errno;
+
+		if (asprintf(ret_why, "cannot open /proc/self/exe: %s; flamed needs /proc, that of the host's processes",
+			     strerror(-err)) < 0)
+			*ret_why = NULL;
+		return err;
+	}
 	dir[n] = 0;
 	*strrchr(dir, '/') = 0;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {

@@ -7,14 +7,19 @@
 #include <unistd.h>
 
 #include "agent/engine.h"
+#include "agent/refusal.h"
 #include "base/log.h"
 
 /* Before Linux 5.11 BPF maps count against it; libbpf raises it too, but when root is left behind. */
 static void raise_locked_memory(void)
 {
-	const struct rlimit l = { RLIM_INFINITY, RLIM_INFINITY };
+	struct rlimit l = { RLIM_INFINITY, RLIM_INFINITY };
 
-	(void)setrlimit(RLIMIT_MEMLOCK, &l); /* without the right, the sampler says what is missing */
+	if (setrlimit(RLIMIT_MEMLOCK, &l) == 0 || getrlimit(RLIMIT_MEMLOCK, &l))
+		return;
+	/* Without CAP_SYS_RESOURCE up to the hard limit. Where that is too low, the sampler says so. */
+	l.rlim_cur = l.rlim_max;
+	(void)setrlimit(RLIMIT_MEMLOCK, &l);
 }
 
 /* Source: PROC_PID_INIT_INO, include/linux/proc_ns.h: the inode of the first pid namespace. */
@@ -31,7 +36,7 @@ static void warn_of_pid_namespace(void)
 		    "followed; run flamed in the host's (hostPID: true, --pid=host)");
 }
 
-int limits_settle(void)
+int limits_settle(const char **ret_why)
 {
 	uint64_t needed = engine_files_needed((uint32_t)get_nprocs()) + 64;
 	struct rlimit l;
@@ -47,7 +52,7 @@ int limits_settle(void)
 	}
 	if (l.rlim_cur >= needed)
 		return 0;
-	log_error("the limit of open files is too low: raise it (ulimit -Hn, LimitNOFILE=) limit=%llu needed=%llu",
-		  (unsigned long long)l.rlim_cur, (unsigned long long)needed);
+	*ret_why = refusal("the limit of open files is too low: raise it (ulimit -Hn, LimitNOFILE=) limit=%llu needed=%llu",
+			   (unsigned long long)l.rlim_cur, (unsigned long long)needed);
 	return -EMFILE;
 }

@@ -9,9 +9,9 @@
 #include "base/def.h"
 
 /*
- * As many open files, and as much locked memory, as we may have; before root is left. -EMFILE, which is
- * said, when the files are too few for this host.
+ * As many open files, and as much locked memory, as we may have; before root is left. -EMFILE, with the
+ * reason (static), when the files are too few for this host.
  */
-MUST_USE int limits_settle(void);
+MUST_USE int limits_settle(const char **ret_why);
 
 #endif

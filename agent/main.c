@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/daemon.h"
+#include "agent/features_command.h"
 #include "agent/labels_command.h"
 #include "agent/reader.h"
 #include "agent/record.h"
@@ -22,6 +23,7 @@ static const char usage[] =
 	"       flamed replay FILE [-o FILE]\n"
 	"       flamed status [--socket PATH] [--config FILE] [--json]\n"
 	"       flamed labels PID [--config FILE]\n"
+	"       flamed features\n"
 	"       flamed --check-config | --print-config [--config FILE]\n"
 	"       flamed --version | --help\n"
 	"\n"
@@ -41,7 +43,8 @@ static const char usage[] =
 	"\n"
 	"replay makes the profile of a recording from its --events file.\n"
 	"status says how the flamed of this host is: what is sampled, lost and delivered, rights, memory.\n"
-	"labels says what a process is filed under, and why.\n";
+	"labels says what a process is filed under, and why.\n"
+	"features says what this kernel offers, and whether flamed can run here.\n";
 
 /* After getopt has complained, it is all that is left to say. */
 static int suggest_help(void)
@@ -209,6 +212,22 @@ static int labels_command(int argc, char **argv)
 	return status ? status : labels_command_run((uint32_t)pid, config, FLAMED_VERSION);
 }
 
+static int features_command(int argc, char **argv)
+{
+	static const struct option options[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
+	int option = getopt_long(argc, argv, "h", options, NULL);
+
+	if (option == 'h') {
+		fputs(usage, stdout);
+		return 0;
+	}
+	if (option != -1)
+		return suggest_help();
+	if (optind < argc)
+		return complain("features takes no '%s'", argv[optind]);
+	return features_command_run();
+}
+
 static int status_command(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -291,6 +310,7 @@ int main(int argc, char **argv)
 	} commands[] = {
 		{ "record", "flamed record", record_command }, { "replay", "flamed replay", replay_command },
 		{ "labels", "flamed labels", labels_command }, { "status", "flamed status", status_command },
+		{ "features", "flamed features", features_command },
 	};
 
 	log_init("flamed", LOG_INFO);

@@ -156,10 +156,9 @@ static int prepare(struct record *r, struct engine_programs *programs)
 		log_error("cannot prepare the command error='%s'", strerror(-err));
 		return err;
 	}
-	err = limits_settle();
-	if (err)
-		return err;
-	err = rights_leave_root(&r->missing_caps, &why);
+	err = limits_settle(&why);
+	if (!err)
+		err = rights_leave_root(&r->missing_caps, &why);
 	if (err) {
 		log_error("%s", why ? why : strerror(-err));
 		return err;

@@ -30,14 +30,17 @@ uint64_t rights_reader_start_caps(void)
 	return rights_reader_caps() | 1ull << CAP_PERFMON;
 }
 
-uint64_t rights_start_caps(void)
+long rights_paranoid(void)
 {
 	char text[16] = "";
 	CLEANUP_FD int fd = open("/proc/sys/kernel/perf_event_paranoid", O_RDONLY | O_CLOEXEC);
 
-	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 || strtol(text, NULL, 10) <= 2)
-		return 0;
-	return 1ull << CAP_SYS_ADMIN;
+	return fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 ? 2 : strtol(text, NULL, 10);
+}
+
+uint64_t rights_start_caps(void)
+{
+	return rights_paranoid() > 2 ? 1ull << CAP_SYS_ADMIN : 0;
 }
 
 static const char *cap_name(unsigned int cap)
@@ -116,6 +119,13 @@ static int caps_set(const struct caps *c)
 	return syscall(SYS_capset, &h, d) ? -errno : 0;
 }
 
+uint64_t rights_held(void)
+{
+	struct caps c;
+
+	return caps_get(&c) ? 0 : c.effective;
+}
+
 static int clear_ambient(void)
 {
 	return prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) ? -errno : 0;
@@ -145,13 +155,32 @@ static int lock_securebits(void)
 
 /* ---- the steps down -------------------------------------------------------------------------- */
 
+/* Source: PROC_USER_INIT_INO, include/linux/proc_ns.h: the inode of the first user namespace. */
+#define FIRST_USER_NAMESPACE "user:[4026531837]"
+
+static bool is_in_user_namespace(void)
+{
+	char name[64] = "";
+
+	return readlink("/proc/self/ns/user", name, sizeof(name) - 1) > 0 && strcmp(name, FIRST_USER_NAMESPACE) != 0;
+}
+
+/* Before 5.8 there is no capability 39: asking for one that is unknown is an error. */
+static bool kernel_knows(unsigned int cap)
+{
+	return prctl(PR_CAPBSET_READ, cap) >= 0;
+}
+
 static int refuse(uint64_t missing, bool is_root, const char **ret_why)
 {
 	static char why[1400];
 	char names[512];
 
 	snprintf(names, sizeof(names), "%s", rights_text(missing));
-	if (is_root)
+	if (!kernel_knows(CAP_BPF))
+		snprintf(why, sizeof(why), "this kernel does not know %s, which came with Linux 5.8: flamed needs Linux "
+			 "5.10 or newer", rights_text(1ull << CAP_BPF | 1ull << CAP_PERFMON));
+	else if (is_root)
 		snprintf(why, sizeof(why), "missing %s: this root was not given it; add it to what the "
 			 "container or service may do", names);
 	else
@@ -227,8 +256,14 @@ int rights_leave_root(uint64_t *ret_missing, const char **ret_why)
 	const char *why = "cannot read this process's capabilities";
 	uint64_t needed = rights_agent_caps();
 	struct caps c;
-	int err = caps_get(&c);
+	int err;
 
+	if (is_in_user_namespace()) {
+		*ret_why = "this is a user namespace of its own, whose capabilities allow neither BPF nor perf events: run "
+			   "flamed as root of the host (not rootless; hostUsers: true, without --userns, PrivateUsers=no)";
+		return -EPERM;
+	}
+	err = caps_get(&c);
 	if (!err) {
 		if (is_root)
 			needed |= 1ull << CAP_SETUID | 1ull << CAP_SETGID;

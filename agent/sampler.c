@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 
 #include "agent/cpulist.h"
+#include "agent/features.h"
 #include "agent/refusal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -141,7 +142,7 @@ static int choose_cpus(struct sampler *s, const char *list, struct cpulist *ret_
 	if (!err)
 		err = cpulist_read("nohz_full", &nohz);
 	if (err) {
-		*ret_why = refusal("cannot read /sys/devices/system/cpu: %s", strerror(-err));
+		*ret_why = refusal("cannot read /sys/devices/system/cpu: %s; flamed needs /sys, read-only will do", strerror(-err));
 		return err;
 	}
 	if (list && *list) {
@@ -234,7 +235,7 @@ static int attach_all(struct sampler *s, const struct cpulist *online, const cha
 			continue;
 		err = attach_cpu(s, cpu);
 		if (err && !cpu_went(err)) {
-			*ret_why = refusal_perf(err, cpu);
+			*ret_why = refusal_perf(err, (int)cpu);
 			return err;
 		}
 	}
@@ -261,12 +262,9 @@ int sampler_new(struct sampler **ret, const struct sampler_conf *conf, sampler_f
 	err = choose_cpus(s, conf->cpus, &online, ret_why);
 	if (err)
 		return err;
-	if (access("/sys/kernel/btf/vmlinux", R_OK) < 0) {
-		err = -errno;
-		*ret_why = "no type information of the kernel (/sys/kernel/btf/vmlinux): flamed needs Linux "
-			   "5.10 or newer, built with CONFIG_DEBUG_INFO_BTF=y, and /sys";
+	err = features_check(ret_why);
+	if (err)
 		return err;
-	}
 	err = libbpf_num_possible_cpus();
 	if (err < 0)
 		return err;
@@ -277,7 +275,7 @@ int sampler_new(struct sampler **ret, const struct sampler_conf *conf, sampler_f
 	for (uint32_t cpu = 0; cpu < s->npossible; cpu++)
 		s->event_fds[cpu] = -1;
 	if ((err = load(s, conf)) || (err = open_ring(s))) {
-		*ret_why = refusal_bpf(err);
+		*ret_why = features_why_not_loaded(err, s->skel ? sampler_map_bytes(s) : 0);
 		return err;
 	}
 	err = attach_all(s, &online, ret_why);
@@ -311,7 +309,7 @@ int sampler_start(struct sampler *s, const char **ret_why)
 		if (s->event_fds[cpu] >= 0 && ioctl(s->event_fds[cpu], PERF_EVENT_IOC_ENABLE, 0) < 0) {
 			int err = -errno;
 
-			*ret_why = refusal_perf(err, cpu);
+			*ret_why = refusal_perf(err, (int)cpu);
 			return err;
 		}
 	}

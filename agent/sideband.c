@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "agent/perfring.h"
+#include "agent/refusal.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -437,25 +438,6 @@ int sideband_drain(struct sideband *s)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static const char *why(int err)
-{
-	switch (err) {
-	case -EACCES:
-	case -EPERM:
-		return "perf events are refused: run as root, or give cap_perfmon; when it has that, raise "
-		       "kernel.perf_event_mlock_kb, and in a container allow perf_event_open";
-	case -EMFILE:
-	case -ENFILE:
-		return "not enough descriptors for two per CPU: raise the limit (ulimit -n, LimitNOFILE=)";
-	case -ENOSYS:
-		return "this kernel has no perf events (CONFIG_PERF_EVENTS)";
-	case -ENOMEM:
-		return "not enough memory for the side-band's rings";
-	default:
-		return "the kernel does not report processes and mappings (perf_event_open)";
-	}
-}
-
 int sideband_new(struct sideband **ret, const struct sideband_conf *conf, event_fn *fn, void *arg,
 		 const char **ret_why)
 {
@@ -477,7 +459,7 @@ int sideband_new(struct sideband **ret, const struct sideband_conf *conf, event_
 			err = sideband_check_cpus(s);
 	}
 	if (err) {
-		*ret_why = why(err);
+		*ret_why = refusal_perf(err, -1);
 		return err;
 	}
 	*ret = TAKE(s);
