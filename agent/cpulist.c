@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 uint32_t cpulist_count(const struct cpulist *l)
 {
@@ -83,4 +84,13 @@ int cpulist_read(const char *name, struct cpulist *ret)
 	text[n] = '\0';
 	text[strcspn(text, " \n(")] = '\0';
 	return cpulist_parse(text, ret);
+}
+
+uint64_t cpulist_birth(uint32_t cpu)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology", cpu);
+	return stat(path, &st) ? 0 : st.st_ino;
 }

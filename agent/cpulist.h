@@ -31,5 +31,10 @@ MUST_USE int cpulist_parse(const char *text, struct cpulist *ret);
  * empty set.
  */
 MUST_USE int cpulist_read(const char *name, struct cpulist *ret);
+/*
+ * A number that is another one each time that this CPU has come online: of the directory that the kernel
+ * then makes anew (drivers/base/topology.c), also after a suspend, of which nothing else tells. 0: unknown.
+ */
+uint64_t cpulist_birth(uint32_t cpu);
 
 #endif

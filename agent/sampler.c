@@ -49,6 +49,7 @@ struct sampler {
 	uint32_t npossible;
 	uint32_t nattached;
 	int *event_fds; /* by CPU; -1: not sampled */
+	uint64_t *births; /* by CPU: cpulist_birth() before its event was opened */
 	bool started;
 	uint64_t turn_ns; /* when the present sampler_dispatch() began */
 	struct log_limit attach_limit;
@@ -103,6 +104,7 @@ static int attach_cpu(struct sampler *s, uint32_t cpu)
 	};
 	CLEANUP_FD int fd = -1;
 
+	s->births[cpu] = cpulist_birth(cpu);
 	fd = (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 	if (fd < 0)
 		return -errno;
@@ -253,7 +255,7 @@ int sampler_new(struct sampler **ret, const struct sampler_conf *conf, sampler_f
 	if (!s)
 		return -ENOMEM;
 	*s = (struct sampler){ .epoll_fd = -1, .fn = fn, .arg = arg, .hz = conf->hz,
-			       .attach_limit = LOG_LIMIT_INIT };
+			       .attach_limit = { .interval_ns = 3600 * NSEC_PER_SEC, .burst = 4 } };
 	if (!conf->hz || conf->hz > HZ_MAX) {
 		*ret_why = refusal("the sampling frequency must be 1 to %d Hz", HZ_MAX);
 		return -EINVAL;
@@ -270,7 +272,8 @@ int sampler_new(struct sampler **ret, const struct sampler_conf *conf, sampler_f
 		return err;
 	s->npossible = (uint32_t)err;
 	s->event_fds = reallocarray(NULL, s->npossible, sizeof(*s->event_fds));
-	if (!s->event_fds)
+	s->births = calloc(s->npossible, sizeof(*s->births));
+	if (!s->event_fds || !s->births)
 		return -ENOMEM;
 	for (uint32_t cpu = 0; cpu < s->npossible; cpu++)
 		s->event_fds[cpu] = -1;
@@ -292,6 +295,7 @@ struct sampler *sampler_free(struct sampler *s)
 	for (uint32_t cpu = 0; s->event_fds && cpu < s->npossible; cpu++)
 		if (s->event_fds[cpu] >= 0)
 			detach_cpu(s, cpu);
+	free(s->births);
 	if (s->epoll_fd >= 0)
 		close(s->epoll_fd);
 	ring_buffer__free(s->ring);
@@ -341,10 +345,17 @@ int sampler_dispatch(struct sampler *s)
 	return n < 0 && n != TURN_OVER ? n : 0;
 }
 
-/*
- * A CPU that went and came back between two calls keeps its dead event until it goes again: the kernel
- * does not tell.
- */
+static void pick_up_cpu(struct sampler *s, uint32_t cpu)
+{
+	int err = attach_cpu(s, cpu);
+
+	if (!err)
+		log_info("CPU came online and is sampled cpu=%u", cpu);
+	else if (!cpu_went(err))
+		log_limited(&s->attach_limit, LOG_WARNING, "CPU came online but cannot be sampled, a restart may help cpu=%u "
+			    "why='%s'", cpu, refusal_perf(err, (int)cpu));
+}
+
 int sampler_check_cpus(struct sampler *s)
 {
 	struct cpulist online;
@@ -355,18 +366,13 @@ int sampler_check_cpus(struct sampler *s)
 	for (uint32_t cpu = 0; cpu < s->npossible; cpu++) {
 		bool want = cpulist_has(&online, cpu) && cpulist_has(&s->wanted, cpu);
 
-		if (!want && s->event_fds[cpu] >= 0) {
+		/* The event of a CPU that went is dead, also when the CPU is back by now. */
+		if (s->event_fds[cpu] >= 0 && (!want || cpulist_birth(cpu) != s->births[cpu])) {
 			detach_cpu(s, cpu);
 			log_info("CPU is gone and no longer sampled cpu=%u", cpu);
-		} else if (want && s->event_fds[cpu] < 0) {
-			err = attach_cpu(s, cpu);
-			if (!err)
-				log_info("CPU came online and is sampled cpu=%u", cpu);
-			else if (!cpu_went(err))
-				log_limited(&s->attach_limit, LOG_WARNING,
-					    "CPU came online but cannot be sampled cpu=%u error='%s'",
-					    cpu, strerror(-err));
 		}
+		if (want && s->event_fds[cpu] < 0)
+			pick_up_cpu(s, cpu);
 	}
 	return 0;
 }

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <time.h>
 
+#include "agent/cpulist.h"
 #include "agent/perfring.h"
 #include "agent/refusal.h"
 #include "base/clock.h"
@@ -27,6 +28,7 @@ struct cpu {
 	struct perfring wake;	/* closed without wake_on_exec */
 	uint64_t time_ns;	/* of the next record; UINT64_MAX: none in this drain */
 	uint16_t size;		/* and its length */
+	uint64_t birth;		/* cpulist_birth() before its events were opened */
 	bool is_online;
 };
 
@@ -38,6 +40,8 @@ struct sideband {
 	int wake_fd;		/* -1: not wanted */
 	bool wake_armed;
 	uint64_t wake_rests_since_ns;
+	bool is_running;	/* from the first sideband_check_cpus() on */
+	struct log_limit open_limit;
 	struct cpu *cpus;	/* by number */
 	size_t ncpus;
 	uint8_t bounce[PERFRING_RECORD_MAX];
@@ -212,6 +216,7 @@ static int open_cpu(struct sideband *s, int cpu)
 	struct cpu *c = &s->cpus[cpu];
 	int err;
 
+	c->birth = cpulist_birth((uint32_t)cpu);
 	sideband_attr(&attr);
 	attr.wakeup_watermark = (uint32_t)(s->ring_bytes / 4);
 	err = perfring_open(&c->ring, &attr, -1, cpu, s->ring_bytes);
@@ -282,27 +287,48 @@ static int read_online(struct sideband *s)
 	return mark_online(s, list);
 }
 
+/* Its events are dead even when the CPU is back; its last records are not. */
+static int leave_cpu(struct sideband *s, struct cpu *c)
+{
+	int err = sideband_drain(s);
+
+	close_cpu(c);
+	return err;
+}
+
+/*
+ * What happened on it before is lost, as many records as nobody knows: one is told, so that /proc is
+ * read again. A CPU that cannot be had is no reason to end: the others go on.
+ */
+static int join_cpu(struct sideband *s, int cpu)
+{
+	struct event lost = { .type = EVENT_LOST, .time_ns = clock_mono_ns(), .lost = { .cpu = (uint32_t)cpu, .count = 1 } };
+	int err = open_cpu(s, cpu);
+
+	if (!s->is_running || err == -ENOMEM)
+		return err;
+	if (err) {
+		log_limited(&s->open_limit, LOG_WARNING, "CPU came online but what starts there is not seen, a restart may help "
+			    "cpu=%d why='%s'", cpu, refusal_perf(err, cpu));
+		return 0;
+	}
+	return s->cpus[cpu].ring.fd < 0 ? 0 : s->fn(s->arg, &lost);
+}
+
 int sideband_check_cpus(struct sideband *s)
 {
 	int err = read_online(s);
 
-	if (err)
-		return err;
-	for (size_t i = 0; i < s->ncpus; i++) {
+	for (size_t i = 0; i < s->ncpus && !err; i++) {
 		struct cpu *c = &s->cpus[i];
-		bool is_open = c->ring.fd >= 0;
 
-		if (is_open && !c->is_online) {
-			/* Its event is dead even when the CPU comes back; its last records are not. */
-			err = sideband_drain(s);
-			close_cpu(c);
-		} else if (!is_open && c->is_online) {
-			err = open_cpu(s, (int)i);
-		}
-		if (err)
-			return err;
+		if (c->ring.fd >= 0 && (!c->is_online || cpulist_birth((uint32_t)i) != c->birth))
+			err = leave_cpu(s, c);
+		if (!err && c->ring.fd < 0 && c->is_online)
+			err = join_cpu(s, (int)i);
 	}
-	return 0;
+	s->is_running = !err;
+	return err;
 }
 
 /* ---- draining -------------------------------------------------------------------------------- */
@@ -448,6 +474,7 @@ int sideband_new(struct sideband **ret, const struct sideband_conf *conf, event_
 		s->fn = fn;
 		s->arg = arg;
 		s->ring_bytes = conf->ring_bytes ? conf->ring_bytes : RING_BYTES;
+		s->open_limit = (struct log_limit){ .interval_ns = 3600 * NSEC_PER_SEC, .burst = 4 };
 		s->wake_armed = true;
 		s->wake_fd = -1;
 		s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

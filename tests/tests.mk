@@ -188,13 +188,13 @@ $(OUT)/workloads/%: $$(call workload_source,$$*) tests/workloads/workload.h
 
 # what the agent hears of processes and files
 UNIT += event procmaps rights sideband reader reader_cgroup readerclient
-READER_OBJS := $(call obj,agent,reader reader_open reader_scan reader_cgroup reader_box procmaps perfring sideband refusal rights event) \
+READER_OBJS := $(call obj,agent,reader reader_open reader_scan reader_cgroup reader_box procmaps perfring sideband refusal rights cpulist event) \
 	$(OUT)/symbolizer/msg.o $(BASE_OBJS)
 TEST_OBJS_event := $(READER_OBJS) $(OUT)/agent/event_log.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_event := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_procmaps := $(OUT)/agent/procmaps.o
 TEST_OBJS_rights := $(OUT)/agent/rights.o $(BASE_OBJS)
-TEST_OBJS_sideband := $(call obj,agent,sideband perfring refusal rights) $(BASE_OBJS)
+TEST_OBJS_sideband := $(OUT)/tests/unit/cpu_fixture.o $(call obj,agent,sideband perfring refusal rights cpulist) $(BASE_OBJS)
 TEST_OBJS_reader := $(READER_OBJS)
 TEST_OBJS_reader_cgroup := $(call obj,agent,readerclient child) $(READER_OBJS)
 TEST_OBJS_readerclient := $(call obj,agent,readerclient child) $(READER_OBJS) $(OUT)/tests/unit/fuse_server.o
@@ -237,7 +237,7 @@ UNIT += cpulist sample sampler
 SAMPLER_OBJS := $(call obj,agent,sampler features refusal rights cpulist sideband perfring) $(BASE_OBJS)
 TEST_OBJS_sample := $(SAMPLER_OBJS) $(OUT)/tests/unit/sampler_fixture.o
 TEST_LIBS_sample := -lbpf -pthread
-TEST_OBJS_sampler := $(TEST_OBJS_sample)
+TEST_OBJS_sampler := $(TEST_OBJS_sample) $(OUT)/tests/unit/cpu_fixture.o
 TEST_LIBS_sampler := -lbpf -lm
 TEST_OBJS_cpulist := $(OUT)/agent/cpulist.o
 
@@ -277,7 +277,7 @@ FUZZ_OBJS_msg_exporter := $(EXPORT_PROFILE_OBJS) $(call obj,tests/unit,pprof_che
 FUZZ_LIBS_msg_exporter := -lprotobuf-c -lz
 FUZZ += cgroup
 FUZZ_OBJS_cgroup := $(call obj,exporter,cgroup labels utf8) $(OUT)/config/value.o $(OUT)/base/buf.o
-FUZZ_OBJS_sideband := $(call obj,agent,sideband perfring refusal rights) $(BASE_OBJS)
+FUZZ_OBJS_sideband := $(call obj,agent,sideband perfring refusal rights cpulist) $(BASE_OBJS)
 FUZZ_OBJS_procmaps := $(OUT)/agent/procmaps.o
 FUZZ_OBJS_eventlog := $(call obj,agent,event event_log) $(OUT)/symbolizer/msg.o $(BASE_OBJS)
 FUZZ_OBJS_unwind := $(UNWIND_OBJS) $(OUT)/tests/unit/rows_fixture.o $(OUT)/base/buf.o

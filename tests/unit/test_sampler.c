@@ -1,6 +1,5 @@
 /* Rates, losses, CPUs and rights of the sampler; what a record holds is in test_sample.c. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <sched.h>
@@ -9,7 +8,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,6 +17,7 @@
 
 #include "agent/cpulist.h"
 #include "base/clock.h"
+#include "tests/unit/cpu_fixture.h"
 #include "tests/unit/sampler_fixture.h"
 
 #define MS NSEC_PER_MSEC
@@ -419,17 +418,6 @@ static void more_filters_than_fit_are_refused_until_one_is_removed(void **state 
 
 /* ---- CPUs that come and go ---- */
 
-/* In a mount namespace of its own, where /sys/devices/system/cpu/online is this file. */
-static char online_path[] = "/tmp/test_sampler.XXXXXX";
-
-static void set_online(const char *list)
-{
-	FILE *f = fopen(online_path, "we");
-
-	if (!f || fprintf(f, "%s\n", list) < 0 || fclose(f))
-		_exit(10);
-}
-
 static int child_status(pid_t pid)
 {
 	int status;
@@ -447,28 +435,26 @@ static int watch_cpus_go_and_come(void)
 	const char *why;
 	uint64_t before;
 
-	if (!rates || unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+	if (!rates)
 		return 12;
-	set_online("1");
-	if (mount(online_path, "/sys/devices/system/cpu/online", NULL, MS_BIND, NULL))
-		return 11;
+	cpu_fixture_online("1");
 	if (sampler_new(&s, &conf, count_by_cpu, rates, &why) || sampler_ncpus(s) != 1 ||
 	    sampler_start(s, &why))
 		return 1;
-	set_online("0-1");
+	cpu_fixture_online("0-1");
 	if (sampler_check_cpus(s) || sampler_ncpus(s) != 2)
 		return 2;
 	nap(300 * MS);
 	if (sampler_dispatch(s) || !rates->n[0] || !rates->n[1])
 		return 3; /* the new one is sampled at once */
-	set_online("1");
+	cpu_fixture_online("1");
 	if (sampler_check_cpus(s) || sampler_ncpus(s) != 1 || sampler_dispatch(s))
 		return 4;
 	before = rates->n[0];
 	nap(300 * MS);
 	if (sampler_dispatch(s) || rates->n[0] != before)
 		return 5;
-	set_online("0-1,4095");
+	cpu_fixture_online("0-1,4095");
 	if (sampler_check_cpus(s) || sampler_ncpus(s) != 2)
 		return 6;
 	nap(300 * MS);
@@ -483,24 +469,63 @@ static void cpus_that_come_are_sampled_and_those_that_go_are_not(void **state UN
 {
 	struct target t0 = target_start(spin_on_cpu_0), t1 = target_start(spin_on_cpu_1);
 	pid_t pid;
-	int fd;
 
 	if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || geteuid()) {
 		target_stop(&t0);
 		target_stop(&t1);
 		skip();
 	}
-	fd = mkstemp(online_path);
-	assert_true(fd >= 0);
-	close(fd);
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid)
 		_exit(watch_cpus_go_and_come());
 	assert_int_equal(child_status(pid), 0);
-	unlink(online_path);
 	target_stop(&t0);
 	target_stop(&t1);
+}
+
+/* The kernel leaves the event of a CPU that went dead, and nothing but its age tells. */
+static int watch_a_cpu_come_back(void)
+{
+	const struct sampler_conf conf = { .hz = 1000, .stack_max_bytes = 1024, .cpus = "0" };
+	struct rates *rates = calloc(1, sizeof(*rates));
+	uint64_t first = 0, second = 0, third = 0, before;
+	struct sampler *s = NULL;
+	const char *why;
+
+	cpu_fixture_online("0-1");
+	if (!rates || sampler_new(&s, &conf, count_by_cpu, rates, &why) || sampler_start(s, &why))
+		return 1;
+	if (sampler_check_cpus(s) || cpu_fixture_events(&first, 1) != 1)
+		return 2;
+	cpu_fixture_reborn(0);
+	if (sampler_check_cpus(s) || sampler_ncpus(s) != 1 || cpu_fixture_events(&second, 1) != 1 || second == first)
+		return 3;
+	if (sampler_check_cpus(s) || cpu_fixture_events(&third, 1) != 1 || third != second)
+		return 4; /* once is enough */
+	if (sampler_dispatch(s))
+		return 5;
+	before = rates->n[0];
+	for (int i = 0; i < 3000 && rates->n[0] < before + 10; i++) {
+		nap(10 * MS);
+		if (sampler_dispatch(s))
+			return 6;
+	}
+	return rates->n[0] < before + 10 ? 7 : 0;
+}
+
+static void a_cpu_that_went_and_came_back_between_two_looks_is_sampled_again(void **state UNUSED)
+{
+	struct target t0 = target_start(spin_on_cpu_0);
+	pid_t pid = geteuid() ? -1 : fork();
+
+	if (!pid)
+		_exit(watch_a_cpu_come_back());
+	if (pid > 0)
+		assert_int_equal(child_status(pid), 0);
+	target_stop(&t0);
+	if (pid < 0)
+		skip();
 }
 
 /* ---- refusals ---- */
@@ -604,6 +629,7 @@ int main(void)
 		cmocka_unit_test(a_process_is_skipped_or_thinned_and_what_is_kept_stands_for_the_rest),
 		cmocka_unit_test(more_filters_than_fit_are_refused_until_one_is_removed),
 		cmocka_unit_test(cpus_that_come_are_sampled_and_those_that_go_are_not),
+		cmocka_unit_test(a_cpu_that_went_and_came_back_between_two_looks_is_sampled_again),
 		cmocka_unit_test(an_impossible_configuration_is_refused_with_a_reason),
 		cmocka_unit_test(another_user_needs_cap_bpf_and_cap_perfmon_and_nothing_else),
 		cmocka_unit_test(the_cost_is_known_when_the_kernel_counts_it),

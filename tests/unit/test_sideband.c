@@ -1,12 +1,14 @@
 #include "agent/sideband.h"
 
 #include "base/clock.h"
+#include "tests/unit/cpu_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -497,7 +499,8 @@ static void perf_record_still_works_beside_it(void **state UNUSED)
 	drain(s);
 }
 
-static void without_the_right_it_says_what_to_do(void **state UNUSED)
+/* In a process of its own; ends it with 0, or with what was wrong. */
+static void in_child(int (*body)(void))
 {
 	int status;
 	pid_t pid;
@@ -505,18 +508,83 @@ static void without_the_right_it_says_what_to_do(void **state UNUSED)
 	if (geteuid() != 0)
 		skip();
 	pid = fork();
-	if (pid == 0) {
-		struct sideband *s = NULL;
-		const char *why = "";
-		int err;
-
-		if (setresuid(65534, 65534, 65534))
-			_exit(3);
-		err = sideband_new(&s, &(struct sideband_conf){}, see, NULL, &why);
-		_exit((err == -EACCES || err == -EPERM) && strstr(why, "cap_perfmon") ? 0 : 1);
-	}
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(body());
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static int watch_a_cpu_come_back(void)
+{
+	uint64_t first[2] = {}, second[2] = {};
+	struct log l = {};
+	struct sideband *s;
+	const char *why;
+	pid_t pid;
+
+	cpu_fixture_online("0");
+	if (sideband_new(&s, &(struct sideband_conf){}, see, &l, &why) || sideband_check_cpus(s) || sideband_drain(s) || l.lost)
+		return 1;
+	if (cpu_fixture_events(first, 2) != 1)
+		return 2;
+	cpu_fixture_reborn(0);
+	if (sideband_check_cpus(s) || l.lost != 1) /* what happened since it came back */
+		return 3;
+	if (cpu_fixture_events(second, 2) != 1 || first[0] == second[0])
+		return 4;
+	if (sideband_check_cpus(s) || l.lost != 1)
+		return 5;
+	if (sched_setaffinity(0, sizeof(uint64_t), (const cpu_set_t *)&(uint64_t){ 1 }))
+		return 6;
+	pid = spawn_true();
+	reap(pid);
+	if (sideband_drain(s) || find(&l, 0, EVENT_EXIT, (uint32_t)pid, NULL) == l.n)
+		return 7;
+	return 0;
+}
+
+static void a_cpu_that_went_and_came_back_is_heard_again_and_the_gap_is_told(void **state UNUSED)
+{
+	in_child(watch_a_cpu_come_back);
+}
+
+static int lose_the_right(void)
+{
+	struct log l = {};
+	struct sideband *s;
+	const char *why;
+
+	cpu_fixture_online("0");
+	if (sideband_new(&s, &(struct sideband_conf){ .wake_on_exec = true }, see, &l, &why))
+		return 1;
+	if (setresuid(65534, 65534, 65534))
+		return 2;
+	cpu_fixture_online("0-1");
+	return sideband_check_cpus(s) || sideband_check_cpus(s) || sideband_drain(s) ? 3 : 0;
+}
+
+static void a_cpu_that_comes_and_may_not_be_had_is_no_reason_to_end(void **state UNUSED)
+{
+	in_child(lose_the_right);
+}
+
+static int open_as_nobody(void)
+{
+	struct sideband *s = NULL;
+	const char *why = "";
+	int err;
+
+	if (setresuid(65534, 65534, 65534))
+		return 3;
+	err = sideband_new(&s, &(struct sideband_conf){}, see, NULL, &why);
+	return (err == -EACCES || err == -EPERM) && strstr(why, "cap_perfmon") ? 0 : 1;
+}
+
+static void without_the_right_it_says_what_to_do(void **state UNUSED)
+{
+	in_child(open_as_nobody);
 }
 
 int main(void)
@@ -536,6 +604,8 @@ int main(void)
 		cmocka_unit_test(an_error_of_the_callback_ends_the_drain_and_loses_nothing_else),
 		cmocka_unit_test(an_exec_wakes_at_once_and_at_most_once_for_each_rest),
 		cmocka_unit_test(perf_record_still_works_beside_it),
+		cmocka_unit_test(a_cpu_that_went_and_came_back_is_heard_again_and_the_gap_is_told),
+		cmocka_unit_test(a_cpu_that_comes_and_may_not_be_had_is_no_reason_to_end),
 		cmocka_unit_test(without_the_right_it_says_what_to_do),
 	};
 
