@@ -301,6 +301,8 @@ const char *features_why_not_loaded(int err, size_t map_bytes)
 	const char *why = refusal_of_bpf();
 
 	if (!why)
+		why = refusal_of_lockdown();
+	if (!why)
 		why = why_lacking();
 	return why ? why : refusal_bpf(err, has_memcg_accounting() == NO ? map_bytes : 0);
 }

@@ -111,9 +111,14 @@ const char *refusal_of_bpf(void)
 	return why_module("bpf");
 }
 
-static bool is_locked_down(void)
+#define LOCKDOWN "/sys/kernel/security/lockdown"
+
+const char *refusal_of_lockdown(void)
 {
-	return file_says("/sys/kernel/security/lockdown", "[confidentiality]");
+	if (!file_says(LOCKDOWN, "[confidentiality]"))
+		return NULL;
+	return "the kernel is locked down for confidentiality, BPF programs may not read its memory: boot with "
+	       "lockdown=integrity or without (/sys/kernel/security/lockdown)";
 }
 
 const char *refusal_bpf(int err, size_t locked_bytes)
@@ -130,17 +135,15 @@ const char *refusal_bpf(int err, size_t locked_bytes)
 		return refusal("RLIMIT_MEMLOCK is too small, in which this kernel counts BPF memory (not from Linux 5.11 on): "
 			       "raise it (LimitMEMLOCK=infinity, ulimit -l unlimited) limit=%llu needed=%zu",
 			       (unsigned long long)l.rlim_cur, locked_bytes);
-	if (is_locked_down())
-		return "the kernel is locked down for confidentiality, BPF programs may not read its memory: boot with "
-		       "lockdown=integrity or without (/sys/kernel/security/lockdown)";
 	if (err == -EPERM && has_seccomp_filter())
 		return why_filtered("bpf");
 	if (err == -EPERM)
 		return why_module("bpf");
 	if (err == -ENOMEM)
 		return "no memory for the BPF program and its ring buffer";
-	return refusal("the kernel (Linux %s) refuses the BPF program: %s; with log level debug its reasons are logged",
-		       u.release, strerror(-err));
+	return refusal("the kernel (Linux %s) refuses the BPF program: %s; %swith log level debug its reasons are logged",
+		       u.release, strerror(-err), access(LOCKDOWN, R_OK) == 0 ? "" :
+		       "it may be locked down for confidentiality; ");
 }
 
 /* ---- perf_event_open(2) ---- */

@@ -17,6 +17,7 @@ const char *refusal(const char *fmt, ...) PRINTF(1, 2);
 /* bpf(2) or perf_event_open(2) cannot be called at all; NULL: they can. */
 const char *refusal_of_bpf(void);
 const char *refusal_of_perf(void);
+const char *refusal_of_lockdown(void);	/* no BPF program may read memory; NULL: they may */
 /* Of loading the program, where bpf(2) can be called; locked_bytes: that its maps count as locked memory. */
 const char *refusal_bpf(int err, size_t locked_bytes);
 /* Of a perf event, or its ring; `cpu` -1: whichever. */

@@ -144,7 +144,7 @@ static int choose_cpus(struct sampler *s, const char *list, struct cpulist *ret_
 	if (!err)
 		err = cpulist_read("nohz_full", &nohz);
 	if (err) {
-		*ret_why = refusal("cannot read /sys/devices/system/cpu: %s; flamed needs /sys, read-only will do", strerror(-err));
+		*ret_why = refusal("cannot read /sys/devices/system/cpu: %s", strerror(-err));
 		return err;
 	}
 	if (list && *list) {
@@ -261,10 +261,9 @@ int sampler_new(struct sampler **ret, const struct sampler_conf *conf, sampler_f
 		return -EINVAL;
 	}
 	libbpf_set_print(on_libbpf_print);
-	err = choose_cpus(s, conf->cpus, &online, ret_why);
-	if (err)
-		return err;
 	err = features_check(ret_why);
+	if (!err)
+		err = choose_cpus(s, conf->cpus, &online, ret_why);
 	if (err)
 		return err;
 	err = libbpf_num_possible_cpus();
