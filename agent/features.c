@@ -215,6 +215,8 @@ static const struct feature {
 	{ "bpf_memcg_accounting", "5.11", "BPF memory counts against RLIMIT_MEMLOCK", .probe = has_memcg_accounting },
 	{ "bpf_task_pt_regs", "5.15", "registers are read from the top of the kernel stack", .type = "bpf_func_id",
 	  .value = "BPF_FUNC_task_pt_regs" },
+	{ "bpf_current_task_btf", "5.11", "the task's fields are copied out one by one", .type = "bpf_func_id",
+	  .value = "BPF_FUNC_get_current_task_btf" },
 	{ "task_in_execve", "2.6.30", "a tick in the middle of exec counts as a stack that cannot be read",
 	  .type = "task_struct", .member = "in_execve" },
 	{ "cgroup_v1_memory", "3.15", "in cgroup v1 a sample's container is that of pids or cpu",

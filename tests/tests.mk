@@ -153,7 +153,7 @@ TEST_LIBS_selfunwind = $(TEST_LIBS_answer)
 # ---- workloads: programs of known call chains (tests/workloads/), compiled as distributions do -------
 
 WORKLOADS := chain_c chain_pie chain_nopie chain_static chain_stripped chain_lld chain_cpp threads4 recurse \
-	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin refuse
+	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin refuse user
 WORKLOAD_CFLAGS := -O2 -g -fomit-frame-pointer -fstack-protector-strong -D_GNU_SOURCE $(WARN)
 WORKLOAD_SOURCE_chain_pie := chain_c.c
 WORKLOAD_SOURCE_chain_nopie := chain_c.c

@@ -62,7 +62,7 @@ int main(int argc, char **argv)
 		perror("refuse");
 		return 70;
 	}
-	execv(argv[3], argv + 3);
+	execvp(argv[3], argv + 3);
 	perror(argv[3]);
 	return 71;
 }
