@@ -176,20 +176,29 @@ static bool field_exists(const struct btf *btf, const char *name, const char *me
 	return id >= 0 && struct_has(btf, (uint32_t)id, member, ret_type);
 }
 
-/* With PREEMPT_RT a spinlock_t is made of an rt_mutex, and sleeps; a raw_spinlock_t never does. */
-static enum state ring_lock_is_raw(const struct btf *btf)
+static bool type_begins(const struct btf *btf, uint32_t type, const char *with)
+{
+	int id = btf__resolve_type(btf, type);
+	const struct btf_type *t = id < 0 ? NULL : btf__type_by_id(btf, (uint32_t)id);
+
+	return t && strncmp(btf__name_by_offset(btf, t->name_off), with, strlen(with)) == 0;
+}
+
+/* With PREEMPT_RT a spinlock_t is made of an rt_mutex. A raw_spinlock_t or rqspinlock_t never is. */
+bool features_ring_sleeps(const struct btf *btf)
 {
 	uint32_t type, inner;
 	int id;
 
 	if (!field_exists(btf, "bpf_ringbuf", "spinlock", &type))
-		return UNKNOWN;
+		return false;
 	id = btf__resolve_type(btf, type);
-	if (id < 0 || !struct_has(btf, (uint32_t)id, "lock", &inner))
-		return YES;
-	id = btf__resolve_type(btf, inner);
-	return id >= 0 && strncmp(btf__name_by_offset(btf, btf__type_by_id(btf, (uint32_t)id)->name_off),
-				  "rt_mutex", strlen("rt_mutex")) == 0 ? NO : YES;
+	return id >= 0 && struct_has(btf, (uint32_t)id, "lock", &inner) && type_begins(btf, inner, "rt_mutex");
+}
+
+static enum state ring_lock_is_raw(const struct btf *btf)
+{
+	return features_ring_sleeps(btf) ? NO : YES;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -269,8 +278,8 @@ static const char *why_lacking(void)
 
 int features_check(const char **ret_why)
 {
-	enum state raw;
 	struct btf *btf;
+	bool sleeps;
 	int err;
 
 	if (access("/sys/kernel/btf/vmlinux", R_OK) < 0) {
@@ -288,9 +297,9 @@ int features_check(const char **ret_why)
 				   strerror(-err));
 		return err;
 	}
-	raw = ring_lock_is_raw(btf);
+	sleeps = features_ring_sleeps(btf);
 	btf__free(btf);
-	if (raw == NO) {
+	if (sleeps) {
 		*ret_why = "the BPF ring buffer of this PREEMPT_RT kernel takes a lock that sleeps, which a tick must not: "
 			   "use Linux 6.12 or newer, or a kernel without PREEMPT_RT";
 		return -EOPNOTSUPP;

@@ -16,6 +16,9 @@
 
 /* What can be seen before anything is loaded: type information, and a ring that a tick may write to. */
 MUST_USE int features_check(const char **ret_why);
+/* By its type information (libbpf's struct btf): whether this kernel's ring buffer takes a lock that sleeps. */
+struct btf;
+bool features_ring_sleeps(const struct btf *btf);
 /* Why the program, with maps of so many bytes, could not be loaded: one line, static. */
 const char *features_why_not_loaded(int err, size_t map_bytes);
 /* FEATURE HERE SINCE WITHOUT IT: a line each, two or more blanks between the columns; "?": may not be probed. */

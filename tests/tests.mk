@@ -240,6 +240,9 @@ TEST_LIBS_sample := -lbpf -pthread
 TEST_OBJS_sampler := $(TEST_OBJS_sample) $(OUT)/tests/unit/cpu_fixture.o
 TEST_LIBS_sampler := -lbpf -lm
 TEST_OBJS_cpulist := $(OUT)/agent/cpulist.o
+UNIT += features
+TEST_OBJS_features := $(filter-out %/sampler.o,$(SAMPLER_OBJS))
+TEST_LIBS_features := -lbpf
 
 # The engine with all of it: this program is the reader, the symbolizer is the program itself.
 UNIT += engine

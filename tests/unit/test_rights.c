@@ -7,6 +7,7 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -192,6 +193,41 @@ static void root_in_a_container_that_may_not_change_its_user_is_told(void **stat
 	in_child(leave_as_root_that_cannot_leave);
 }
 
+static int leave_in_a_user_namespace(void)
+{
+	uint64_t missing = 77;
+	const char *why = "";
+
+	if (unshare(CLONE_NEWUSER))
+		return 0; /* not allowed here */
+	CHECK(rights_leave_root(&missing, &why) == -EPERM);
+	CHECK(strstr(why, "user namespace") && strstr(why, "hostUsers") && !strchr(why, '\n'));
+	CHECK(missing == 77);
+	return 0;
+}
+
+static void the_capabilities_of_a_user_namespace_are_told_to_count_for_nothing(void **state UNUSED)
+{
+	in_child(leave_in_a_user_namespace);
+}
+
+static int hold_what_is_effective(void)
+{
+	uint64_t missing;
+	const char *why = "";
+
+	CHECK(rights_hold(1ull << CAP_SYS_ADMIN | 1ull << CAP_BPF));
+	CHECK(rights_leave_root(&missing, &why) == 0);
+	CHECK(rights_held() == status_caps("CapEff:"));
+	CHECK(rights_hold(1ull << CAP_BPF) && !rights_hold(1ull << CAP_BPF | 1ull << CAP_SYS_PTRACE));
+	return 0;
+}
+
+static void what_is_held_is_what_is_effective(void **state UNUSED)
+{
+	in_child(hold_what_is_effective);
+}
+
 static int leave_without_the_readers(void)
 {
 	const uint64_t lost = 1ull << CAP_SYS_PTRACE;
@@ -305,6 +341,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_missing_capability_is_named_and_nothing_has_changed),
 		cmocka_unit_test(a_plain_user_without_capabilities_is_told_what_is_needed),
 		cmocka_unit_test(root_in_a_container_that_may_not_change_its_user_is_told),
+		cmocka_unit_test(the_capabilities_of_a_user_namespace_are_told_to_count_for_nothing),
+		cmocka_unit_test(what_is_held_is_what_is_effective),
 		cmocka_unit_test(a_missing_right_of_the_reader_is_reported_and_no_error),
 		cmocka_unit_test(the_right_to_trim_the_bounding_set_is_not_needed),
 		cmocka_unit_test(one_capability_can_be_dropped_from_every_set),
