@@ -2,9 +2,13 @@
  * abi - what bpf/sample.bpf.c writes and the agent reads.
  *
  * A sample is one or more ring buffer records that follow each other ("parts"); records of other CPUs
- * may stand between them. A record is a struct abi_record and then sections in any order up to `size`,
- * each a struct abi_section, `len` bytes, and padding to 8. Everything is in native byte order;
- * lengths in bytes, times in ns of CLOCK_MONOTONIC.
+ * may stand between them. A part that does not fit into the ring is left out: a later one says so, and
+ * where there is none, a record that is a header alone. If the ring has no room even for that, no
+ * part with ABI_F_LAST comes.
+ *
+ * A record is a struct abi_record and then sections in any order up to `size`, each a struct
+ * abi_section, `len` bytes, and padding to 8. Everything is in native byte order; lengths in bytes,
+ * times in ns of CLOCK_MONOTONIC.
  *
  * The agent trusts the kernel, not the bytes of a section: registers and stacks are the sampled
  * program's and may be anything.
@@ -27,7 +31,7 @@ typedef uint64_t abi_u64;
 
 #define ABI_COMM_LEN 16
 #define ABI_RECORD_MAX (64 * 1024)	/* bytes of one ring record */
-#define ABI_PARTS_MAX 3
+#define ABI_PARTS_MAX 4
 #define ABI_WINDOW_MAX (62 * 1024)	/* stack bytes of one record: what headers, registers, frames leave */
 #define ABI_KSTACK_MAX 127		/* kernel frames */
 #define ABI_RED_ZONE 128		/* bytes below the stack pointer that belong to the stack */
@@ -56,7 +60,7 @@ enum {
 	ABI_F_EXITING = 1 << 4,		/* the thread is exiting; its memory may be gone */
 	ABI_F_TOP_KNOWN = 1 << 5,	/* the copied leaf window was to end at a known top */
 	ABI_F_CUT = 1 << 6,		/* bytes between the leaf window and the top were left out */
-	ABI_F_PART_LOST = 1 << 7,	/* a further part did not fit into the ring */
+	ABI_F_PART_LOST = 1 << 7,	/* this part or one before it did not fit into the ring */
 	ABI_F_LAST = 1 << 8,		/* last part of its sample */
 	ABI_F_ON_ALTSTACK = 1 << 9,	/* sp is inside the thread's sigaltstack */
 	ABI_F_ON_G0 = 1 << 10,		/* a Go thread on its system stack */

@@ -45,7 +45,7 @@ static __always_inline __u64 cgroup_id(struct task_struct *task)
 
 	if (id > CGROUP_ROOT_ID)
 		return id;
-	set = BPF_CORE_READ(task, cgroups);
+	set = FIELD(task, cgroups);
 	if (!set)
 		return id;
 	CGROUP_TRY(set, memory_cgrp_id, ABI_CGROUP_MEMORY);

@@ -8,6 +8,7 @@
 #define BPF_REGS_X86_64_H
 
 #include "bpf/abi.h"
+#include "bpf/task.h"
 
 #define REGS_COUNT ABI_X86_NREGS
 #define REGS_SP ABI_X86_RSP
@@ -58,7 +59,7 @@ static __always_inline bool regs_compat32(__u64 cs)
 
 static __always_inline __u64 regs_thread_pointer(struct task_struct *task)
 {
-	return BPF_CORE_READ(task, thread.fsbase);
+	return FIELD(task, thread.fsbase);
 }
 
 #endif

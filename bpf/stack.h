@@ -20,24 +20,26 @@
 #define STACK_THREAD_MAX (64ull << 20)	 /* a thread pointer farther off belongs to something else */
 #define STACK_GO_MAX (1ull << 30)	 /* Go's own limit */
 #define STACK_GOROUTINE_MAX (32 * 1024)
+#define STACK_WINDOWS_MAX 3
 
 struct window {
 	__u64 address;
 	__u64 len; /* a multiple of 8 */
+	__u64 id;  /* enum abi_window_id */
 };
 
 /* What to copy. */
 struct stack_plan {
-	struct window leaf;
-	struct window extra; /* len 0: none */
-	__u32 extra_id;	     /* enum abi_window_id */
-	__u32 flags;	     /* ABI_F_* that follow */
+	__u64 nwindows;
+	struct window windows[STACK_WINDOWS_MAX]; /* the leaf's is the first */
+	__u32 flags;				  /* ABI_F_* that follow */
 };
 
 struct stack_top {
 	__u64 address; /* 0: unknown */
 	bool sure;
 	bool thread; /* guessed, but this is no process leader, so it has a stack below its TLS */
+	__u64 g, m;  /* of Go, when sp is inside the stack of g */
 };
 
 /* runtime.g: stack.lo, stack.hi, stackguard0, stackguard1, _panic, _defer, m, sched.sp. Go 1.4 to 1.26. */
@@ -47,6 +49,18 @@ struct stack_go_g {
 
 #define STACK_GO_M_G0 0
 #define STACK_GO_M_CURG 0xb8 /* or 8 bytes on */
+
+static __always_inline void stack_add_window(struct stack_plan *p, __u64 address, __u64 len, __u32 id)
+{
+	__u64 n = p->nwindows;
+
+	if (n >= STACK_WINDOWS_MAX)
+		return;
+	p->windows[n].address = address;
+	p->windows[n].len = len;
+	p->windows[n].id = id;
+	p->nwindows = n + 1;
+}
 
 static __always_inline bool stack_user_read(void *dst, __u32 len, __u64 address)
 {
@@ -61,30 +75,34 @@ static __always_inline bool stack_go_read_g(struct stack_go_g *ret, __u64 addres
 	       ret->hi - ret->lo <= STACK_GO_MAX;
 }
 
-/* While a thread is on g0, the goroutine that it serves waits at sched.sp of its own stack. */
-static __always_inline void stack_go_goroutine(struct window *ret, __u64 g0_address, __u64 m)
+/* The goroutine that a thread on g0 serves waits at sched.sp of its own stack. */
+static __always_inline bool stack_go_curg(struct stack_go_g *ret, __u64 address, __u64 m)
 {
-	__u64 m_g0 = 0, curg[2] = {};
-	struct stack_go_g g;
-
-	if (!stack_user_read(&m_g0, sizeof(m_g0), m + STACK_GO_M_G0) || m_g0 != g0_address ||
-	    !stack_user_read(curg, sizeof(curg), m + STACK_GO_M_CURG))
-		return;
-	ret->address = 1; /* on g0, even when no goroutine is found */
-	if (!stack_go_read_g(&g, curg[0]) || g.m != m) {
-		if (!stack_go_read_g(&g, curg[1]) || g.m != m)
-			return;
-	}
-	if (g.sched_sp < g.lo || g.sched_sp >= g.hi || g.sched_sp < ABI_RED_ZONE)
-		return;
-	ret->address = (g.sched_sp - ABI_RED_ZONE) & ~7ull;
-	ret->len = (g.hi - ret->address) & ~7ull;
-	if (ret->len > STACK_GOROUTINE_MAX)
-		ret->len = STACK_GOROUTINE_MAX;
+	return stack_go_read_g(ret, address) && ret->m == m;
 }
 
-static __always_inline bool stack_try_go(struct stack_plan *p, struct stack_top *top, __u64 tp,
-					 __u64 sp)
+static __always_inline void stack_plan_goroutine(struct stack_plan *p, __u64 g_address, __u64 m)
+{
+	__u64 m_g0 = 0, curg[2] = {}, low, len;
+	struct stack_go_g g;
+
+	if (!stack_user_read(&m_g0, sizeof(m_g0), m + STACK_GO_M_G0) || m_g0 != g_address ||
+	    !stack_user_read(curg, sizeof(curg), m + STACK_GO_M_CURG))
+		return;
+	p->flags |= ABI_F_ON_G0;
+	if (!stack_go_curg(&g, curg[0], m) && !stack_go_curg(&g, curg[1], m))
+		return;
+	if (g.sched_sp < g.lo || g.sched_sp >= g.hi || g.sched_sp < ABI_RED_ZONE)
+		return;
+	low = (g.sched_sp - ABI_RED_ZONE) & ~7ull;
+	len = (g.hi - low) & ~7ull;
+	if (len > STACK_GOROUTINE_MAX)
+		len = STACK_GOROUTINE_MAX;
+	stack_add_window(p, low, len, ABI_WIN_GOROUTINE);
+}
+
+/* Whether sp is inside the stack of the thread's g. */
+static __always_inline bool stack_find_g(__u64 tp, __u64 sp, struct stack_top *top)
 {
 	__u64 address = 0;
 	struct stack_go_g g;
@@ -95,11 +113,8 @@ static __always_inline bool stack_try_go(struct stack_plan *p, struct stack_top 
 		return false;
 	top->address = g.hi & ~7ull;
 	top->sure = true;
-	stack_go_goroutine(&p->extra, address, g.m);
-	if (p->extra.address)
-		p->flags |= ABI_F_ON_G0;
-	if (p->extra.len)
-		p->extra_id = ABI_WIN_GOROUTINE;
+	top->g = address;
+	top->m = g.m;
 	return true;
 }
 
@@ -107,8 +122,8 @@ static __always_inline void stack_find_top(struct stack_plan *p, struct stack_to
 					   struct task_struct *task, struct mm_struct *mm, __u64 sp,
 					   bool leader)
 {
-	__u64 alt = BPF_CORE_READ(task, sas_ss_sp), alt_size = BPF_CORE_READ(task, sas_ss_size);
-	__u64 start = BPF_CORE_READ(mm, start_stack);
+	__u64 alt = FIELD(task, sas_ss_sp), alt_size = FIELD(task, sas_ss_size);
+	__u64 start = FIELD(mm, start_stack);
 	__u64 tp = regs_thread_pointer(task);
 	bool main;
 
@@ -118,8 +133,8 @@ static __always_inline void stack_find_top(struct stack_plan *p, struct stack_to
 		p->flags |= ABI_F_ON_ALTSTACK;
 		return;
 	}
-	main = sp < start && start - sp <= BPF_CORE_READ(mm, stack_vm) << REGS_USER_PAGE_SHIFT;
-	if (stack_try_go(p, top, tp, sp) && !main)
+	main = sp < start && start - sp <= FIELD(mm, stack_vm) << REGS_USER_PAGE_SHIFT;
+	if (stack_find_g(tp, sp, top) && !main)
 		return;
 	if (main) {
 		top->address = (start & ~7ull) + STACK_ARGC_BYTES;
@@ -131,42 +146,46 @@ static __always_inline void stack_find_top(struct stack_plan *p, struct stack_to
 }
 
 /*
- * The leaf window, and one more when that does not reach the top: the goroutine's, or else the stack's
- * root side. The root side of a guessed top is only worth its cost in a thread.
+ * From sp upwards, and when that does not reach the top, downwards from there. The root side of a
+ * guessed top is only worth its cost in a thread.
  */
+static __always_inline void stack_plan_sides(struct stack_plan *p, const struct stack_top *top,
+					     __u64 sp)
+{
+	__u64 low = (sp - ABI_RED_ZONE) & ~7ull, max = stack_max, want, rest;
+
+	if (!top->address || top->address <= low) {
+		stack_add_window(p, low, max < STACK_UNKNOWN_MAX ? max : STACK_UNKNOWN_MAX,
+				 ABI_WIN_LEAF);
+		return;
+	}
+	p->flags |= ABI_F_TOP_KNOWN;
+	want = top->address - low;
+	if (!top->sure && want > STACK_NEAR && max > STACK_UNSURE_MAX)
+		max = STACK_UNSURE_MAX;
+	if (want <= max) {
+		stack_add_window(p, low, want, ABI_WIN_LEAF);
+		return;
+	}
+	stack_add_window(p, low, max, ABI_WIN_LEAF);
+	rest = want - max;
+	if (rest > stack_max || (!top->sure && !top->thread))
+		p->flags |= ABI_F_CUT;
+	if (rest > stack_max)
+		rest = stack_max;
+	if (top->sure || top->thread)
+		stack_add_window(p, top->address - rest, rest, ABI_WIN_ROOT);
+}
+
 static __always_inline void stack_plan(struct stack_plan *p, struct task_struct *task,
 				       struct mm_struct *mm, __u64 sp, bool leader)
 {
 	struct stack_top top = {};
-	__u64 max = stack_max, want, rest;
 
 	stack_find_top(p, &top, task, mm, sp, leader);
-	p->leaf.address = (sp - ABI_RED_ZONE) & ~7ull;
-	if (!top.address || top.address <= p->leaf.address) {
-		p->leaf.len = max < STACK_UNKNOWN_MAX ? max : STACK_UNKNOWN_MAX;
-		return;
-	}
-	p->flags |= ABI_F_TOP_KNOWN;
-	want = top.address - p->leaf.address;
-	if (!top.sure && want > STACK_NEAR && max > STACK_UNSURE_MAX)
-		max = STACK_UNSURE_MAX;
-	if (want <= max) {
-		p->leaf.len = want;
-		return;
-	}
-	p->leaf.len = max;
-	rest = want - max;
-	if (p->extra.len || (!top.sure && !top.thread)) {
-		p->flags |= ABI_F_CUT;
-		return;
-	}
-	p->extra_id = ABI_WIN_ROOT;
-	p->extra.len = rest;
-	if (rest > stack_max) {
-		p->extra.len = stack_max;
-		p->flags |= ABI_F_CUT;
-	}
-	p->extra.address = top.address - p->extra.len;
+	stack_plan_sides(p, &top, sp);
+	if (top.m)
+		stack_plan_goroutine(p, top.g, top.m);
 }
 
 #endif

@@ -25,6 +25,7 @@ enum { false, true };
 /* Values of the kernel's user interface (linux/bpf.h): they never change. */
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
@@ -36,7 +37,8 @@ enum { BPF_RB_AVAIL_DATA = 0 };
 
 /* Only its names count: bpf_core_enum_value_exists() asks for them. */
 enum bpf_func_id {
-	BPF_FUNC_task_pt_regs = 175, /* 5.15 */
+	BPF_FUNC_get_current_task_btf = 158, /* 5.11 */
+	BPF_FUNC_task_pt_regs = 175,	     /* 5.15 */
 };
 
 /* The values are the running kernel's: bpf_core_enum_value(). */

@@ -194,7 +194,7 @@ static void use_200_kib_on_cpu_0(struct facts *f)
 }
 
 struct parts {
-	uint64_t first, alone, lost;
+	uint64_t first, last, lost;
 };
 
 static int count_parts(void *arg, const struct abi_record *r, size_t len)
@@ -203,15 +203,17 @@ static int count_parts(void *arg, const struct abi_record *r, size_t len)
 
 	record_check(r, len);
 	p->first += r->part == 0;
-	p->alone += r->part == 0 && r->flags & ABI_F_LAST;
-	p->lost += r->part == 0 && r->flags & ABI_F_PART_LOST;
-	/* Lost or not, a first part says the truth about what follows. */
-	if (r->part == 0 && r->flags & ABI_F_PART_LOST)
-		assert_true(r->flags & ABI_F_LAST);
+	p->last += !!(r->flags & ABI_F_LAST);
+	p->lost += !!(r->flags & ABI_F_PART_LOST);
+	/* The second part is told to be lost in its own place. */
+	if (r->flags & ABI_F_PART_LOST) {
+		assert_true(r->part == 1 && r->flags & ABI_F_LAST);
+		assert_int_equal(r->size, sizeof(*r));
+	}
 	return 0;
 }
 
-static void a_part_that_does_not_fit_is_told_by_the_first_and_counted(void **state UNUSED)
+static void a_part_that_does_not_fit_is_told_in_its_place_and_counted(void **state UNUSED)
 {
 	/* 64 + 64 KiB a sample and 8 bytes each of the ring's own: 3 records fit, so the second lacks a part. */
 	const struct sampler_conf conf = { .hz = 500, .stack_max_bytes = 64 * 1024, .cpus = "0",
@@ -232,6 +234,7 @@ static void a_part_that_does_not_fit_is_told_by_the_first_and_counted(void **sta
 	assert_int_equal(sampler_counters(s, counters), 0);
 	assert_true(parts.lost > 0);
 	assert_int_equal(counters[ABI_CNT_PART_LOST], parts.lost);
+	assert_int_equal(parts.last, parts.first); /* nobody waits for a part */
 	assert_int_equal(counters[ABI_CNT_SEEN],
 			 parts.first + counters[ABI_CNT_DROPS + ABI_DROP_RING_FULL]);
 	sampler_free(s);
@@ -623,7 +626,7 @@ int main(void)
 		cmocka_unit_test(busy_cpus_are_sampled_at_their_own_periods),
 		cmocka_unit_test(one_cpu_alone_drifts_by_seven_per_mille),
 		cmocka_unit_test(what_was_seen_was_delivered_or_dropped),
-		cmocka_unit_test(a_part_that_does_not_fit_is_told_by_the_first_and_counted),
+		cmocka_unit_test(a_part_that_does_not_fit_is_told_in_its_place_and_counted),
 		cmocka_unit_test(dispatch_stops_at_the_first_error_and_goes_on_after_it),
 		cmocka_unit_test(the_descriptor_is_readable_only_when_a_quarter_of_the_ring_is_full),
 		cmocka_unit_test(a_process_is_skipped_or_thinned_and_what_is_kept_stands_for_the_rest),
