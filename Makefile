@@ -32,7 +32,7 @@ EXPORTER_LIB := msg msg_batch sandbox sandbox_filter sandbox_landlock utf8 cgrou
 EXPORTER := $(EXPORTER_LIB) status main
 # The page, exporter/page/: its files are part of the exporter.
 PAGE := index.html style.css app.js api.js flame.js tables.js
-AGENT_LIB := rights reader reader_open reader_scan reader_cgroup reader_box procmaps perfring readerclient cpulist refusal features sampler sideband \
+AGENT_LIB := rights reader reader_open reader_scan reader_cgroup reader_box procmaps perfring readerclient cpulist refusal features sigframe_x86_64 sampler sideband \
 	event event_log maps files rows unwind unwind_cfi unwind_x86_64 \
 	procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
 	pending pipeline_labels pipeline_windows \

@@ -15,6 +15,7 @@
 #include "agent/cpulist.h"
 #include "agent/features.h"
 #include "agent/refusal.h"
+#include "agent/sigframe.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -183,6 +184,7 @@ static int load(struct sampler *s, const struct sampler_conf *conf)
 	uint32_t stack_max = MIN(MAX(conf->stack_max_bytes, (uint32_t)STACK_LEAST),
 				 (uint32_t)ABI_WINDOW_MAX);
 	uint32_t ring = ring_bytes(s, conf->ring_bytes);
+	uint32_t xsave[ABI_XSAVE_SIZES];
 	int err;
 
 	s->skel = sample_bpf__open();
@@ -190,6 +192,9 @@ static int load(struct sampler *s, const struct sampler_conf *conf)
 		return -errno;
 	s->skel->rodata->stack_max = stack_max & ~7u;
 	s->skel->rodata->wakeup_bytes = ring / 4;
+	sigframe_xsave_bytes(xsave);
+	for (int i = 0; i < ABI_XSAVE_SIZES; i++)
+		s->skel->rodata->xsave_bytes[i] = xsave[i];
 	err = bpf_map__set_max_entries(s->skel->maps.ring, ring);
 	if (err)
 		return err;
@@ -376,22 +381,47 @@ int sampler_check_cpus(struct sampler *s)
 	return 0;
 }
 
+/* `n` counts a map's entries for the program, which looks into it only if there are any. */
+static int forget(const struct bpf_map *map, uint32_t *n, uint32_t key)
+{
+	if (bpf_map_delete_elem(bpf_map__fd(map), &key) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	--*n;
+	return 0;
+}
+
+static int remember(const struct bpf_map *map, uint32_t *n, uint32_t key, const void *value)
+{
+	int fd = bpf_map__fd(map);
+
+	if (bpf_map_update_elem(fd, &key, value, BPF_EXIST) == 0)
+		return 0;
+	if (errno != ENOENT || bpf_map_update_elem(fd, &key, value, BPF_NOEXIST) < 0)
+		return -errno;
+	++*n;
+	return 0;
+}
+
 int sampler_filter(struct sampler *s, uint32_t pid, uint32_t keep_one_in)
 {
-	int fd = bpf_map__fd(s->skel->maps.filter);
+	if (keep_one_in == 1)
+		return forget(s->skel->maps.filter, &s->skel->bss->nfilters, pid);
+	return remember(s->skel->maps.filter, &s->skel->bss->nfilters, pid, &keep_one_in);
+}
 
-	if (keep_one_in == 1) {
-		if (bpf_map_delete_elem(fd, &pid) < 0)
-			return errno == ENOENT ? 0 : -errno;
-		s->skel->bss->nfilters--;
-		return 0;
-	}
-	if (bpf_map_update_elem(fd, &pid, &keep_one_in, BPF_EXIST) == 0)
-		return 0;
-	if (errno != ENOENT || bpf_map_update_elem(fd, &pid, &keep_one_in, BPF_NOEXIST) < 0)
-		return -errno;
-	s->skel->bss->nfilters++;
-	return 0;
+int sampler_learn(struct sampler *s, uint32_t tid, const struct abi_learned *l)
+{
+	if (!l->npages && !l->nstacks)
+		return forget(s->skel->maps.learned, &s->skel->bss->nlearned, tid);
+	assert(l->npages <= ABI_LEARNED_PAGES && l->nstacks <= ABI_LEARNED_STACKS);
+	return remember(s->skel->maps.learned, &s->skel->bss->nlearned, tid, l);
+}
+
+int sampler_go_g(struct sampler *s, uint32_t pid, int64_t off)
+{
+	if (off == SAMPLER_GO_G_OFF)
+		return forget(s->skel->maps.go_g, &s->skel->bss->ngo_g, pid);
+	return remember(s->skel->maps.go_g, &s->skel->bss->ngo_g, pid, &off);
 }
 
 int sampler_counters(const struct sampler *s, uint64_t ret[ABI_CNT_COUNT])

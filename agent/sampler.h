@@ -47,6 +47,17 @@ MUST_USE int sampler_check_cpus(struct sampler *s);
  * processes as fit have a filter, this one has none.
  */
 MUST_USE int sampler_filter(struct sampler *s, uint32_t pid, uint32_t keep_one_in);
+/*
+ * What is known of this thread (in the initial pid namespace) from now on, in place of what was known
+ * before: without pages and stacks, nothing. The next samples bring the pages as windows
+ * ABI_WIN_LEARNED. A stack's `high` is where its copy ends: above all that the unwinder reads at
+ * its root. Who ends a thread's life calls it with nothing; the kernel does not. -E2BIG: as many
+ * threads as fit are known, of this one nothing is.
+ */
+MUST_USE int sampler_learn(struct sampler *s, uint32_t tid, const struct abi_learned *l);
+enum { SAMPLER_GO_G_OFF = -8 }; /* what Go uses in an executable that is linked statically */
+/* Where the threads of this process have Go's g, from their thread pointer. -E2BIG as above. */
+MUST_USE int sampler_go_g(struct sampler *s, uint32_t pid, int64_t off);
 /* Sums over CPUs: the counters of enum abi_counter. */
 MUST_USE int sampler_counters(const struct sampler *s, uint64_t ret[ABI_CNT_COUNT]);
 /* CPUs sampled now, and the run time and count of the BPF program (0 without bpf_stats_enabled). */

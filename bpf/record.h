@@ -113,7 +113,7 @@ static __always_inline __u64 record_read_pages(struct cursor *at, void *dst, __u
 	if (n > room)
 		n = room;
 	cursor_move(at, at->off, bpf_probe_read_user(dst, n, (void *)address));
-	for (int i = 1; i <= ABI_RECORD_MAX / PAGE; i++) {
+	for (__u64 i = 1; i * PAGE <= room; i++) {
 		at->bit <<= 1;
 		if (len < at->off + PAGE || !record_read_piece(at, dst, room, PAGE, address))
 			break;
@@ -155,6 +155,35 @@ static __always_inline __u64 record_add_window(void *rec, __u64 size, struct cur
 	section->address = w->address;
 	section->holes = at->holes;
 	return len;
+}
+
+/* Each page is a section of its own, so that its place is a constant; one that failed is a hole. */
+#define PAGE_OFF(i) (sizeof(struct abi_record) + (i) * (sizeof(struct abi_section) + PAGE))
+
+_Static_assert(PAGE_OFF(ABI_LEARNED_PAGES) <= ABI_RECORD_MAX, "a full record fits");
+
+static __always_inline void *record_reserve_pages(__u64 npages, __u64 *ret_size)
+{
+	__u64 need = PAGE_OFF(npages);
+
+	RESERVE_CLASS(PAGE_OFF(2));
+	RESERVE_CLASS(PAGE_OFF(5));
+	RESERVE_CLASS(PAGE_OFF(ABI_LEARNED_PAGES));
+	return NULL;
+}
+
+/* Returns the bytes that could be read. */
+static __always_inline __u64 record_add_page(struct abi_section *section, __u64 page)
+{
+	__u64 failed = bpf_probe_read_user(section + 1, PAGE, (void *)page) >> 63; /* all bits or none */
+
+	barrier_var(failed);
+	section->kind = ABI_SEC_STACK;
+	section->id = ABI_WIN_LEARNED;
+	section->len = PAGE;
+	section->address = page;
+	section->holes = failed & 1;
+	return PAGE & ~failed;
 }
 
 /* At `off`, which is checked against `size`; returns the section's bytes. */

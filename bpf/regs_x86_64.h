@@ -57,6 +57,38 @@ static __always_inline bool regs_compat32(__u64 cs)
 	return (cs & 0xff) == 0x23;
 }
 
+/*
+ * A signal's frame on an alternate stack, from its end downwards: the XSAVE area, aligned to 64, whose
+ * size the agent knows; then struct rt_sigframe (arch/x86/kernel/signal.c, since 2.6.29): return address,
+ * ucontext, siginfo, 440 bytes in all, 8 below a multiple of 16. The registers in it end with a pointer
+ * to the XSAVE area, which shows that it was found.
+ */
+#define REGS_SIGFRAME_BYTES 440
+#define REGS_SIGFRAME_SP 168 /* 8 + offsetof(ucontext_t, uc_mcontext.gregs[REG_RSP]) */
+
+struct regs_sigframe {
+	__u64 sp, ip, flags, segments, err, trapno, oldmask, cr2, fpstate;
+};
+
+/* The sp that was interrupted by the first handler on the alternate stack with this end; 0 unknown. */
+static __always_inline __u64 regs_interrupted_sp(__u64 end)
+{
+	struct regs_sigframe f;
+	__u64 area, frame;
+
+#pragma unroll
+	for (int i = 0; i < ABI_XSAVE_SIZES; i++) {
+		if (!xsave_bytes[i])
+			continue;
+		area = (end - xsave_bytes[i]) & ~63ull;
+		frame = ((area - REGS_SIGFRAME_BYTES) & ~15ull) - 8;
+		if (!bpf_probe_read_user(&f, sizeof(f), (void *)(frame + REGS_SIGFRAME_SP)) &&
+		    f.fpstate == area)
+			return f.sp;
+	}
+	return 0;
+}
+
 static __always_inline __u64 regs_thread_pointer(struct task_struct *task)
 {
 	return FIELD(task, thread.fsbase);

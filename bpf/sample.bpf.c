@@ -22,6 +22,7 @@ char LICENSE[] SEC("license") = "GPL";
 /* Set before load, constant afterwards. */
 const volatile __u32 stack_max = ABI_WINDOW_MAX; /* bytes of one window, a multiple of 8 */
 const volatile __u64 wakeup_bytes = 512 * 1024;	 /* wake the agent when the ring holds more */
+const volatile __u64 xsave_bytes[ABI_XSAVE_SIZES]; /* of a signal's frame on this machine; 0 none */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -39,6 +40,21 @@ struct {
 	__type(value, __u32);
 } filter SEC(".maps");
 __u32 nfilters; /* entries of it, told by the agent: without any, nobody looks */
+
+/* What is known of threads, by tid, and where the threads of a process have Go's g, by tgid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct abi_learned);
+} learned SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __s64);
+} go_g SEC(".maps");
+__u32 nlearned, ngo_g; /* as nfilters */
 
 struct counters {
 	__u64 n[ABI_CNT_COUNT];
@@ -64,7 +80,7 @@ struct {
 struct work {
 	struct abi_record head; /* of every part; size, sections and flags are of the one at hand */
 	__u64 has_regs;		/* of the user side */
-	__u64 part;		/* at hand */
+	__u64 part, nparts;	/* the one at hand, and how many */
 	__u64 off;		/* how far it is written */
 	struct stack_plan plan;
 	struct cursor at;
@@ -77,14 +93,15 @@ struct {
 	__type(value, struct work);
 } work SEC(".maps");
 
-enum { PROGRAM_PART, PROGRAM_COUNT };
+enum { PROGRAM_PART, PROGRAM_PAGES, PROGRAM_COUNT };
 int part(struct regs_context *ctx);
+int pages(struct regs_context *ctx);
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, PROGRAM_COUNT);
 	__uint(key_size, sizeof(__u32));
 	__array(values, int(struct regs_context *));
-} programs SEC(".maps") = { .values = { [PROGRAM_PART] = part } };
+} programs SEC(".maps") = { .values = { [PROGRAM_PART] = part, [PROGRAM_PAGES] = pages } };
 
 /* ---- looking at the task ---- */
 
@@ -135,6 +152,7 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 {
 	__u32 task_flags = FIELD(task, flags), flags = 0;
 	struct mm_struct *mm = FIELD(task, mm);
+	struct stack_of of = { task, mm, NULL, w->head.pid, w->head.tid };
 	__u64 sp = 0;
 
 	if (!regs_user_mode(ctx->regs.cs))
@@ -149,7 +167,11 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 		return flags;
 	if (!FIELD(mm, start_stack))
 		return flags | ABI_F_IN_EXEC;
-	stack_plan(&w->plan, task, mm, sp, w->head.pid == w->head.tid);
+	if (nlearned)
+		of.learned = bpf_map_lookup_elem(&learned, &of.tid);
+	stack_plan(&w->plan, &of, sp);
+	if (of.learned)
+		stack_plan_pages(&w->plan, of.learned);
 	return flags | w->plan.flags;
 }
 
@@ -214,8 +236,11 @@ int sample(struct regs_context *ctx)
 	w->part = 0;
 	w->plan.nwindows = 0;
 	w->plan.windows[0].len = 0;
+	w->plan.npages = 0;
 	w->plan.flags = 0;
 	w->head.flags = look_at_task(ctx, task, w);
+	/* A sample without any window is a part all the same. */
+	w->nparts = w->plan.nwindows + !w->plan.nwindows + !!w->plan.npages;
 	bpf_tail_call(ctx, &programs, PROGRAM_PART);
 	return 0;
 }
@@ -236,8 +261,8 @@ static __always_inline bool lost_stack(const struct work *w, __u64 len)
 
 static __always_inline void submit(struct work *w, struct abi_record *rec, __u64 size)
 {
-	__u64 nparts = w->plan.nwindows, flags = 0;
-	bool last = w->part + 1 >= nparts;
+	bool last = w->part + 1 >= w->nparts;
+	__u64 flags;
 
 	if (last && bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) > wakeup_bytes)
 		flags = BPF_RB_FORCE_WAKEUP;
@@ -263,7 +288,7 @@ static __always_inline bool lose(struct work *w, struct counters *c)
 	if (!(w->head.flags & ABI_F_PART_LOST))
 		c->n[ABI_CNT_PART_LOST]++;
 	w->head.flags |= ABI_F_PART_LOST;
-	if (w->part + 1 < w->plan.nwindows)
+	if (w->part + 1 < w->nparts)
 		return true;
 	rec = bpf_ringbuf_reserve(&ring, sizeof(*rec), 0);
 	w->head.nsections = 0;
@@ -341,5 +366,36 @@ int part(struct regs_context *ctx)
 	w->part++;
 	if (w->part < w->plan.nwindows)
 		bpf_tail_call(ctx, &programs, PROGRAM_PART);
+	else if (w->part < w->nparts)
+		bpf_tail_call(ctx, &programs, PROGRAM_PAGES);
+	return 0;
+}
+
+/* The last record: learned pages. */
+SEC("perf_event")
+int pages(struct regs_context *ctx)
+{
+	struct counters *c;
+	__u64 size = 0, i;
+	__u32 zero = 0;
+	struct work *w;
+	void *rec;
+
+	c = bpf_map_lookup_elem(&counters, &zero);
+	w = bpf_map_lookup_elem(&work, &zero);
+	if (!c || !w)
+		return 0;
+	rec = record_reserve_pages(w->plan.npages, &size);
+	if (!rec) {
+		lose(w, c);
+		return 0;
+	}
+	for (i = 0; i < ABI_LEARNED_PAGES && PAGE_OFF(i + 1) <= size; i++) {
+		if (i >= w->plan.npages)
+			break;
+		c->n[ABI_CNT_STACK_BYTES] += record_add_page(rec + PAGE_OFF(i), w->plan.pages[i]);
+	}
+	w->head.nsections = w->plan.npages;
+	submit(w, rec, PAGE_OFF(w->plan.npages));
 	return 0;
 }

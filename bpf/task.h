@@ -13,8 +13,15 @@
 
 #define TASK_IS_TYPED bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf)
 
-/* One field of a task, or of what a field of it points to. */
-#define FIELD(p, field) (TASK_IS_TYPED ? (p)->field : BPF_CORE_READ(p, field))
+/*
+ * One field of a task, or of what a field of it points to. The pointer is evaluated apart, or the way to
+ * it would be taken for one through the kernel's types.
+ */
+#define FIELD(p, field)                                                 \
+	({                                                              \
+		typeof(p) p_ = (p);                                     \
+		TASK_IS_TYPED ? p_->field : BPF_CORE_READ(p_, field);   \
+	})
 
 static __always_inline struct task_struct *task_current(void)
 {

@@ -233,12 +233,14 @@ TEST_OBJS_kallsyms := $(OUT)/agent/kallsyms.o $(BASE_OBJS)
 TEST_OBJS_command := $(OUT)/agent/command.o $(BASE_OBJS)
 
 # the BPF program and what loads it: root, or CAP_BPF and CAP_PERFMON
-UNIT += cpulist sample sampler
-SAMPLER_OBJS := $(call obj,agent,sampler features refusal rights cpulist sideband perfring) $(BASE_OBJS)
+UNIT += cpulist sample sampler learn
+SAMPLER_OBJS := $(call obj,agent,sampler sigframe_x86_64 features refusal rights cpulist sideband perfring) $(BASE_OBJS)
 TEST_OBJS_sample := $(SAMPLER_OBJS) $(OUT)/tests/unit/sampler_fixture.o
 TEST_LIBS_sample := -lbpf -pthread
 TEST_OBJS_sampler := $(TEST_OBJS_sample) $(OUT)/tests/unit/cpu_fixture.o
 TEST_LIBS_sampler := -lbpf -lm
+TEST_OBJS_learn := $(TEST_OBJS_sample)
+TEST_LIBS_learn := -lbpf
 TEST_OBJS_cpulist := $(OUT)/agent/cpulist.o
 UNIT += features
 TEST_OBJS_features := $(filter-out %/sampler.o,$(SAMPLER_OBJS))
@@ -304,7 +306,7 @@ fuzz-built: $(addprefix $(OUT)/tests/fuzz/fuzz_,$(FUZZ))
 
 # Programs that a sanitizer has no use for: they are about seccomp filters, which sanitizer builds leave out, or
 # copy their own stack, the sanitizer's red zones with it, or are about what the kernel copies.
-NOT_SANITIZED := symbolizer_sandbox exporter_sandbox selfunwind sample sampler
+NOT_SANITIZED := symbolizer_sandbox exporter_sandbox selfunwind sample sampler learn
 SANITIZED = $(filter-out $(addprefix %/test_,$(NOT_SANITIZED)),$(UNIT_PROGRAMS)) $(FUZZ_REPLAYS)
 
 .PHONY: check check-built sanitized

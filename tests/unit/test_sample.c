@@ -382,25 +382,31 @@ static void run_on_sigaltstack(struct facts *f)
 
 	ss.ss_sp = mmap(NULL, ss.ss_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	handler_facts = f;
+	f->low = (uint64_t)&ss;
 	f->high = (uint64_t)ss.ss_sp + ss.ss_size;
 	sigaltstack(&ss, NULL);
 	sigaction(SIGUSR1, &sa, NULL);
 	raise(SIGUSR1);
 }
 
-static void a_handler_on_sigaltstack_is_marked_and_its_window_ends_there(void **state UNUSED)
+static void a_handler_on_sigaltstack_brings_that_and_the_stack_that_it_interrupted(void **state UNUSED)
 {
 	struct target t = target_start(run_on_sigaltstack);
+	uint64_t top = target_start_stack(&t);
 	struct harvest h;
 
 	harvest_of(&h, &t, 50);
 	for (size_t i = 0; i < h.nrecords; i++) {
-		const struct abi_section *w =
-			record_find(h.records[i], ABI_SEC_STACK, ABI_WIN_LEAF);
+		const struct abi_record *r = h.records[i];
+		const struct abi_section *w;
 
-		assert_true(h.records[i]->flags & ABI_F_ON_ALTSTACK);
+		assert_true(r->flags & ABI_F_ON_ALTSTACK);
+		assert_int_equal(!(r->flags & ABI_F_LAST), !r->part);
+		w = record_find(r, ABI_SEC_STACK, r->part ? ABI_WIN_INTERRUPTED : ABI_WIN_LEAF);
 		assert_non_null(w);
-		assert_int_equal(w->address + w->len, t.facts->high);
+		assert_int_equal(w->address + w->len, r->part ? top + 64 : t.facts->high);
+		if (r->part) /* stack_t.ss_sp */
+			assert_int_equal(word_at(w, t.facts->low), t.facts->high - 64 * KIB);
 	}
 	harvest_reset(&h);
 	target_stop(&t);
@@ -684,7 +690,7 @@ int main(void)
 		cmocka_unit_test(a_threads_window_ends_at_its_thread_pointer),
 		cmocka_unit_test(a_deep_thread_brings_32_kib_of_leaf_and_the_root_side),
 		cmocka_unit_test(a_stack_without_known_top_brings_16_kib_and_no_more_than_its_mapping),
-		cmocka_unit_test(a_handler_on_sigaltstack_is_marked_and_its_window_ends_there),
+		cmocka_unit_test(a_handler_on_sigaltstack_brings_that_and_the_stack_that_it_interrupted),
 		cmocka_unit_test(a_go_thread_on_g0_brings_the_stack_of_its_goroutine),
 		cmocka_unit_test(a_tick_in_a_system_call_has_kernel_frames_and_the_callers_registers),
 		cmocka_unit_test(a_thread_of_the_kernel_in_a_process_has_no_user_side),

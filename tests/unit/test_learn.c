@@ -1,0 +1,292 @@
+/* What the BPF program does with what userspace knows of a thread. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <asm/prctl.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "tests/unit/sampler_fixture.h"
+
+#define KIB 1024ull
+#define MAPPING (1024 * KIB)
+
+static const struct sampler_conf conf = { .hz = 497, .stack_max_bytes = 64 * 1024, .cpus = "",
+					  .ring_bytes = 8 << 20 };
+
+/* ---- targets: a mapping, in the middle of which they have their stack ---- */
+
+static struct facts *coroutine_facts;
+
+static TARGET void coroutine(void)
+{
+	target_spin(coroutine_facts);
+}
+
+static TARGET uint64_t *map_numbered_pages(struct facts *f)
+{
+	uint64_t *p = mmap(NULL, MAPPING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	for (uint64_t i = 0; i < MAPPING / 8; i++)
+		p[i] = (uint64_t)p + i * 8; /* each word is its address */
+	f->low = (uint64_t)p;
+	f->high = (uint64_t)p + MAPPING;
+	coroutine_facts = f;
+	return p;
+}
+
+static TARGET _Noreturn void run_on(uint64_t sp, uint64_t tp)
+{
+	syscall(SYS_arch_prctl, ARCH_SET_FS, tp);
+	__asm__ volatile("mov %0, %%rsp\n call *%1\n" ::"r"(sp), "r"(coroutine) : "memory");
+	__builtin_unreachable();
+}
+
+/* The thread pointer is far above: a wrong idea of the stack's top. */
+static TARGET void run_coroutine(struct facts *f)
+{
+	uint64_t *p = map_numbered_pages(f);
+
+	run_on((uint64_t)p + 512 * KIB, (uint64_t)p + MAPPING - 64);
+}
+
+/* g lies 24 bytes below the thread pointer; its stack is [256 KiB, 640 KiB). */
+static TARGET void run_like_go_in_a_library(struct facts *f)
+{
+	uint64_t *p = map_numbered_pages(f), *g = p + 64;
+
+	g[0] = (uint64_t)p + 256 * KIB;
+	g[1] = (uint64_t)p + 640 * KIB;
+	p[256 - 3] = (uint64_t)g;
+	run_on((uint64_t)p + 632 * KIB, (uint64_t)(p + 256));
+}
+
+/* ---- samples after a lesson ---- */
+
+static struct sampler *sampler_for(struct harvest *h, const struct target *t)
+{
+	struct sampler *s = NULL;
+	const char *why = "";
+	int err = sampler_new(&s, &conf, harvest_add, h, &why);
+
+	if (err)
+		fail_msg("%s (%s)", why, strerror(-err));
+	*h = (struct harvest){ .pid = t->pid };
+	return s;
+}
+
+/* At least `nleast` samples of the target, all begun after the call. */
+static void harvest_more(struct harvest *h, struct sampler *s, size_t nleast)
+{
+	const struct timespec nap = { .tv_nsec = 20 * 1000000 };
+	uint64_t end = clock_mono_ns() + 30 * NSEC_PER_SEC;
+	pid_t pid = h->pid;
+	const char *why;
+
+	harvest_reset(h);
+	h->pid = pid;
+	assert_int_equal(sampler_start(s, &why), 0);
+	while (h->nrecords < nleast && clock_mono_ns() < end) {
+		nanosleep(&nap, NULL);
+		assert_int_equal(sampler_dispatch(s), 0);
+	}
+	sampler_stop(s);
+	assert_int_equal(sampler_dispatch(s), 0);
+	assert_true(h->nrecords >= nleast);
+}
+
+static uint64_t word_of(const struct abi_section *s, uint64_t address)
+{
+	uint64_t v;
+
+	assert_true(section_covers(s, address, 8));
+	memcpy(&v, (const uint8_t *)section_data(s) + (address - s->address), 8);
+	return v;
+}
+
+/* The nth section of a record. */
+static const struct abi_section *nth_section(const struct abi_record *r, uint32_t n)
+{
+	const struct abi_section *s = (const void *)(r + 1);
+
+	assert_true(n < r->nsections);
+	while (n--)
+		s = (const void *)((const uint8_t *)(s + 1) + s->len);
+	return s;
+}
+
+/* Those two pages, the first of which is not there, are all of the last part. */
+static void check_pages(const struct abi_record *r, uint64_t gone, uint64_t there)
+{
+	const struct abi_section *first = nth_section(r, 0), *second = nth_section(r, 1);
+
+	assert_int_equal(r->nsections, 2);
+	assert_true(r->flags & ABI_F_LAST);
+	assert_true(first->id == ABI_WIN_LEARNED && second->id == ABI_WIN_LEARNED);
+	assert_true(first->address == gone && first->len == 4096 && first->holes == 1);
+	assert_true(second->address == there && second->len == 4096 && second->holes == 0);
+	assert_int_equal(word_of(second, there), there);
+	assert_int_equal(word_of(second, there + 4088), there + 4088);
+}
+
+static void learned_pages_come_with_the_next_samples_until_they_are_forgotten(void **state UNUSED)
+{
+	struct target t = target_start(run_coroutine);
+	uint64_t there = t.facts->low + 64 * KIB, beside_sp = (t.facts->low + 512 * KIB);
+	const struct abi_learned l = { .npages = 3, .pages = { 4096, beside_sp, there } };
+	const struct abi_learned nothing = {};
+	size_t nlearned = 0, nfirst = 0;
+	struct harvest h;
+	struct sampler *s = sampler_for(&h, &t);
+
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid + 1, &l), 0); /* is nobody of ours */
+	harvest_more(&h, s, 20);
+	for (size_t i = 0; i < h.nrecords; i++)
+		assert_true(!h.records[i]->part && h.records[i]->flags & ABI_F_LAST);
+
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &l), 0);
+	harvest_more(&h, s, 40);
+	for (size_t i = 0; i < h.nrecords; i++) {
+		nfirst += !h.records[i]->part;
+		nlearned += !!h.records[i]->part;
+		assert_int_equal(!(h.records[i]->flags & ABI_F_LAST), !h.records[i]->part);
+		/* The page in the leaf window does not come twice. */
+		if (h.records[i]->part)
+			check_pages(h.records[i], 4096, there);
+	}
+	assert_int_equal(nfirst, nlearned);
+
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &nothing), 0);
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &nothing), 0);
+	harvest_more(&h, s, 20);
+	for (size_t i = 0; i < h.nrecords; i++)
+		assert_int_equal(h.records[i]->part, 0);
+	harvest_reset(&h);
+	sampler_free(s);
+	target_stop(&t);
+}
+
+static void as_many_learned_pages_as_fit_come_in_one_part(void **state UNUSED)
+{
+	struct target t = target_start(run_coroutine);
+	struct abi_learned l = { .npages = ABI_LEARNED_PAGES };
+	struct harvest h;
+	struct sampler *s = sampler_for(&h, &t);
+
+	for (uint64_t i = 0; i < ABI_LEARNED_PAGES; i++)
+		l.pages[i] = t.facts->low + i * 8 * KIB;
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &l), 0);
+	harvest_more(&h, s, 40);
+	for (size_t i = 0; i < h.nrecords; i++) {
+		if (!h.records[i]->part)
+			continue;
+		assert_int_equal(h.records[i]->nsections, ABI_LEARNED_PAGES);
+		for (uint32_t n = 0; n < ABI_LEARNED_PAGES; n++)
+			assert_int_equal(word_of(nth_section(h.records[i], n), l.pages[n]), l.pages[n]);
+	}
+	harvest_reset(&h);
+	sampler_free(s);
+	target_stop(&t);
+}
+
+/* Every record is a part 0 whose leaf window ends there. */
+static void check_tops(const struct harvest *h, uint64_t top)
+{
+	for (size_t i = 0; i < h->nrecords; i++) {
+		const struct abi_record *r = h->records[i];
+		const struct abi_section *w = record_find(r, ABI_SEC_STACK, ABI_WIN_LEAF);
+
+		assert_non_null(w);
+		assert_int_equal(w->address + w->len, top);
+		assert_int_equal(r->flags & ~(uint32_t)ABI_F_KERNEL_MODE,
+				 ABI_F_TOP_KNOWN | ABI_F_LAST);
+	}
+}
+
+static void a_stack_whose_end_is_learned_is_copied_to_there(void **state UNUSED)
+{
+	struct target t = target_start(run_coroutine);
+	uint64_t top = t.facts->low + 514 * KIB;
+	const struct abi_learned l = {
+		.nstacks = 3,
+		.stacks = { { t.facts->low, t.facts->low + 64 * KIB },
+			    { top - 32 * KIB, top },
+			    { top, top + 128 * KIB } },
+	};
+	struct harvest h;
+	struct sampler *s = sampler_for(&h, &t);
+
+	/* What the thread pointer says is far off, and so only the leaf side was copied. */
+	harvest_more(&h, s, 20);
+	for (size_t i = 0; i < h.nrecords; i++)
+		assert_true(h.records[i]->flags & ABI_F_CUT);
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &l), 0);
+	harvest_more(&h, s, 20);
+	check_tops(&h, top);
+	harvest_reset(&h);
+	sampler_free(s);
+	target_stop(&t);
+}
+
+static void g_is_looked_for_where_userspace_says(void **state UNUSED)
+{
+	struct target t = target_start(run_like_go_in_a_library);
+	struct harvest h;
+	struct sampler *s = sampler_for(&h, &t);
+
+	harvest_more(&h, s, 20);
+	for (size_t i = 0; i < h.nrecords; i++)
+		assert_false(h.records[i]->flags & ABI_F_TOP_KNOWN);
+	assert_int_equal(sampler_go_g(s, (uint32_t)t.pid, -24), 0);
+	harvest_more(&h, s, 20);
+	check_tops(&h, t.facts->low + 640 * KIB);
+	assert_int_equal(sampler_go_g(s, (uint32_t)t.pid, SAMPLER_GO_G_OFF), 0);
+	harvest_more(&h, s, 20);
+	for (size_t i = 0; i < h.nrecords; i++)
+		assert_false(h.records[i]->flags & ABI_F_TOP_KNOWN);
+	harvest_reset(&h);
+	sampler_free(s);
+	target_stop(&t);
+}
+
+static void more_threads_than_fit_are_refused_until_one_is_forgotten(void **state UNUSED)
+{
+	const struct abi_learned l = { .npages = 1, .pages = { 4096 } }, nothing = {};
+	struct target t = target_start(run_coroutine);
+	struct harvest h;
+	struct sampler *s = sampler_for(&h, &t);
+	uint32_t n = 0;
+	int err = 0;
+
+	while (!err && n < 100000) {
+		err = sampler_learn(s, 1000000 + n, &l);
+		n += !err;
+	}
+	assert_int_equal(err, -E2BIG);
+	assert_true(n >= 1024);
+	assert_int_equal(sampler_learn(s, 1000000, &l), 0);
+	for (uint32_t i = 0; i < n; i++)
+		assert_int_equal(sampler_learn(s, 1000000 + i, &nothing), 0);
+	assert_int_equal(sampler_learn(s, 2000000, &l), 0);
+	sampler_free(s);
+	target_stop(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(learned_pages_come_with_the_next_samples_until_they_are_forgotten),
+		cmocka_unit_test(as_many_learned_pages_as_fit_come_in_one_part),
+		cmocka_unit_test(a_stack_whose_end_is_learned_is_copied_to_there),
+		cmocka_unit_test(g_is_looked_for_where_userspace_says),
+		cmocka_unit_test(more_threads_than_fit_are_refused_until_one_is_forgotten),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
