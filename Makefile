@@ -22,7 +22,7 @@ MAKEFLAGS += --no-builtin-rules
 # ---- what each program is made of ----------------------------------------------------------
 
 BASE := log buf loop ipc clock box
-CONFIG := value schema schema_env schema_print wire check config_sinks config
+CONFIG := value schema schema_env schema_print wire check check_all config_sinks config
 # The YAML library is the agent's alone.
 CONFIG_LOAD := load config_load
 SYMBOLIZER_LIB := msg sandbox elffile fde cfi expr code rowset golang symtab demangle handles answer dump

@@ -1,4 +1,4 @@
-/* What a text has to look like, and what must hold between keys. */
+/* What a text has to look like. */
 #include "config/keys.h"
 
 #include <arpa/inet.h>
@@ -18,8 +18,6 @@ static bool has_only(const char *text, size_t len, const char *set, const char *
 	}
 	return true;
 }
-
-/* ---- one text -------------------------------------------------------------------------------- */
 
 const char *check_cpus(const char *text)
 {
@@ -189,6 +187,18 @@ const char *check_static_name(const char *text)
 	return check_label_name(text);
 }
 
+/* What exporter/labels.h makes besides those that every profile has. */
+const char *check_included(const char *text)
+{
+	static const char *const known[] = { "container_id", "pod_uid", "unit" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
+		if (strcmp(text, known[i]) == 0)
+			return NULL;
+	}
+	return "is none of container_id, pod_uid, unit";
+}
+
 /* /ingest has no way to quote the two. */
 const char *check_label_value(const char *text)
 {
@@ -244,122 +254,4 @@ const char *check_header_name(const char *text)
 			return "is a header that flamed sets itself";
 	}
 	return NULL;
-}
-
-/* ---- between keys ---------------------------------------------------------------------------- */
-
-/* A basic_auth: NULL, or what is wrong. */
-static const char *check_basic_auth(const struct config_basic_auth *a)
-{
-	bool has_password = *a->password || *a->password_file;
-
-	if (*a->password && *a->password_file)
-		return "has both password and password_file: one of them";
-	if (*a->username && !has_password)
-		return "has a username and no password: set password or password_file";
-	if (!*a->username && has_password)
-		return "has a password and no username, so that it would not be sent: set username";
-	return NULL;
-}
-
-static bool has_header(const struct config_endpoint *e, const char *name)
-{
-	for (size_t i = 0; i < e->headers.n; i++) {
-		if (strcasecmp(e->headers.v[i].name, name) == 0)
-			return true;
-	}
-	return false;
-}
-
-/* NULL, or what is wrong; *ret_key is then the key in the endpoint that it is about. */
-static const char *check_endpoint(const struct config_endpoint *e, const char **ret_key)
-{
-	bool has_bearer = *e->bearer_token || *e->bearer_token_file;
-	const char *why;
-
-	*ret_key = "url";
-	if (!*e->url)
-		return "is missing";
-	*ret_key = "basic_auth";
-	why = check_basic_auth(&e->basic_auth);
-	if (why)
-		return why;
-	if (*e->basic_auth.username && has_bearer)
-		return "is there together with bearer_token: a request carries one of them";
-	*ret_key = "bearer_token";
-	if (*e->bearer_token && *e->bearer_token_file)
-		return "is there together with bearer_token_file: one of them";
-	*ret_key = "headers";
-	if ((*e->basic_auth.username || has_bearer) && has_header(e, "Authorization"))
-		return "has Authorization, which basic_auth or bearer_token sets";
-	if (*e->tenant_id && has_header(e, "X-Scope-OrgID"))
-		return "has X-Scope-OrgID, which tenant_id sets";
-	*ret_key = "tls";
-	if (!*e->tls.cert_file != !*e->tls.key_file)
-		return "has one of cert_file and key_file: a client's certificate needs both";
-	return NULL;
-}
-
-int check_all(const struct config *c, const char *file, char **ret_why)
-{
-	const char *why, *key;
-
-	for (size_t i = 0; i < c->endpoints.n; i++) {
-		const struct config_endpoint *e = config_endpoint(c, i);
-
-		why = check_endpoint(e, &key);
-		if (!why)
-			continue;
-		return file && e->line ? schema_refuse(ret_why, "%s:%u: endpoints[%zu].%s: %s", file,
-						       e->line, i, key, why) :
-					 schema_refuse(ret_why, "endpoints[%zu].%s: %s", i, key, why);
-	}
-	why = check_basic_auth(&c->page.basic_auth);
-	if (why)
-		return schema_refuse(ret_why, "%s%spage.basic_auth: %s", file ? file : "",
-				     file ? ": " : "", why);
-	return 0;
-}
-
-static bool has_blank_ends(const char *s)
-{
-	size_t len = strlen(s);
-
-	return len && (s[0] == ' ' || s[len - 1] == ' ');
-}
-
-/* Its traffic does not leave the host. */
-static bool is_loopback(const char *url)
-{
-	static const char *const hosts[] = { "127.", "localhost", "[::1]" };
-	const char *host = strstr(url, "://") + 3;
-
-	for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
-		if (strncasecmp(host, hosts[i], strlen(hosts[i])) == 0)
-			return true;
-	}
-	return false;
-}
-
-void check_warn(const struct config *c)
-{
-	for (size_t i = 0; i < c->endpoints.n; i++) {
-		const struct config_endpoint *e = config_endpoint(c, i);
-		bool has_secret = *e->basic_auth.username || *e->bearer_token ||
-				  *e->bearer_token_file;
-		char name[256];
-
-		config_endpoint_name(e, name, sizeof(name));
-		if (has_blank_ends(e->basic_auth.password) || has_blank_ends(e->bearer_token))
-			log_warning("a password or token begins or ends with a blank, which it is sent with endpoint=%s",
-				    LOG_STR(name));
-		if (has_secret && strncasecmp(e->url, "http://", 7) == 0 && !is_loopback(e->url))
-			log_warning("a password or token is sent without encryption: use https endpoint=%s",
-				    LOG_STR(name));
-		if (e->tls.insecure_skip_verify)
-			log_warning("the server's certificate is not verified endpoint=%s",
-				    LOG_STR(name));
-	}
-	if (has_blank_ends(c->page.basic_auth.password))
-		log_warning("page.basic_auth.password begins or ends with a blank");
 }

@@ -15,6 +15,7 @@ enum { ENDPOINTS_MAX = 8 };
 
 #define FIELD(field) SCHEMA_FIELD(struct config, field)
 #define E_FIELD(field) SCHEMA_FIELD(struct config_endpoint, field)
+#define LINE(field) .line_off = offsetof(struct config, lines.field)
 #define KIB 1024ull
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
@@ -36,7 +37,7 @@ static const struct schema_key processes_keys[] = {
 	{ "exclude", SCHEMA_STRINGS, FIELD(processes.exclude), .max = 256, .check = check_pattern,
 	  .help = "Services that are not sampled, by name or pattern (`*`, `?`, `[...]`), as\n"
 		  "`flamed labels PID` names them." },
-	{ "thin", SCHEMA_MAP, FIELD(processes.thin), .max = 256, .check = check_one_in,
+	{ "thin", SCHEMA_MAP, FIELD(processes.thin), LINE(thin), .max = 256, .check = check_one_in,
 	  .check_name = check_pattern,
 	  .help = "Services of which one sample in N is kept (2..1000), such as `batch-*: 10`." },
 	{},
@@ -47,7 +48,8 @@ static const struct schema_key labels_keys[] = {
 	  .help = "The label hostname; empty: the host's own name." },
 	{ "static", SCHEMA_MAP, FIELD(labels.fixed), .max = 16, .check = check_static_value,
 	  .check_name = check_static_name, .help = "Labels of every profile: `env: production`." },
-	{ "include", SCHEMA_STRINGS, FIELD(labels.include), .max = 16, .check = check_label_name,
+	{ "include", SCHEMA_STRINGS, FIELD(labels.include), LINE(include), .max = 16,
+	  .check = check_included,
 	  .help = "More of what is known of a process as labels: container_id, pod_uid, unit.\n"
 		  "Each value is a series of its own." },
 	{},
@@ -58,9 +60,10 @@ static const char *const protocols[] = { "auto", "push", "ingest", NULL };
 
 static const struct schema_key endpoint_auth_keys[] = {
 	{ "username", SCHEMA_STRING, E_FIELD(basic_auth.username), .check = check_username },
-	{ "password", SCHEMA_STRING, E_FIELD(basic_auth.password), .is_secret = true },
+	{ "password", SCHEMA_STRING, E_FIELD(basic_auth.password), .is_secret = true,
+	  .help = "Used as it is, blanks included." },
 	{ "password_file", SCHEMA_STRING, E_FIELD(basic_auth.password_file), .check = check_path,
-	  .help = "Read at start and when it changes; blanks and line ends around it are left out." },
+	  .help = "Read at start and when it changes; one newline at its end is dropped, no more." },
 	{},
 };
 
@@ -84,7 +87,8 @@ static const struct schema_key endpoint_keys[] = {
 	  .help = "auto: Push, and /ingest where there is no Push." },
 	{ "basic_auth", SCHEMA_SECTION, .keys = endpoint_auth_keys, .is_env_flat = true },
 	{ "bearer_token", SCHEMA_STRING, E_FIELD(bearer_token), .is_secret = true },
-	{ "bearer_token_file", SCHEMA_STRING, E_FIELD(bearer_token_file), .check = check_path },
+	{ "bearer_token_file", SCHEMA_STRING, E_FIELD(bearer_token_file), .check = check_path,
+	  .help = "As password_file." },
 	{ "tenant_id", SCHEMA_STRING, E_FIELD(tenant_id),
 	  .help = "X-Scope-OrgID, for servers with tenants." },
 	{ "headers", SCHEMA_MAP, E_FIELD(headers), .max = 16, .check_name = check_header_name,
@@ -96,8 +100,8 @@ static const struct schema_key endpoint_keys[] = {
 };
 
 static const struct schema_key output_keys[] = {
-	{ "directory", SCHEMA_STRING, FIELD(output.directory), .check = check_path,
-	  .needs_restart = true, .help = "Where profiles are kept as files, too; empty: nowhere." },
+	{ "directory", SCHEMA_STRING, FIELD(output.directory), LINE(output_directory),
+	  .check = check_path, .needs_restart = true, .help = "Where profiles are kept as files, too; empty: nowhere." },
 	{ "max_bytes", SCHEMA_SIZE, FIELD(output.max_bytes), .min = 64 * KIB, .max = 1024 * GIB,
 	  .def = "256MiB", .needs_restart = true, .help = "The oldest files are deleted beyond it." },
 	{},
@@ -106,23 +110,25 @@ static const struct schema_key output_keys[] = {
 static const struct schema_key page_auth_keys[] = {
 	{ "username", SCHEMA_STRING, FIELD(page.basic_auth.username), .check = check_username },
 	{ "password", SCHEMA_STRING, FIELD(page.basic_auth.password), .is_secret = true },
-	{ "password_file", SCHEMA_STRING, FIELD(page.basic_auth.password_file), .check = check_path },
+	{ "password_file", SCHEMA_STRING, FIELD(page.basic_auth.password_file), .check = check_path,
+	  .help = "As that of an endpoint." },
 	{},
 };
 
 static const struct schema_key page_keys[] = {
-	{ "listen", SCHEMA_STRING, FIELD(page.listen), .check = check_page_listen,
+	{ "listen", SCHEMA_STRING, FIELD(page.listen), LINE(page_listen), .check = check_page_listen,
 	  .help = "ADDRESS:PORT or off; empty: 127.0.0.1:4041 when there is no endpoint, else off." },
-	{ "max_bytes", SCHEMA_SIZE, FIELD(page.max_bytes), .min = 64 * KIB, .max = GIB, .def = "8MiB",
+	{ "max_bytes", SCHEMA_SIZE, FIELD(page.max_bytes), .min = 64 * KIB, .max = 64 * MIB,
+	  .def = "8MiB",
 	  .help = "Memory for recent windows, compressed; the oldest are dropped beyond it." },
-	{ "basic_auth", SCHEMA_SECTION, .keys = page_auth_keys,
+	{ "basic_auth", SCHEMA_SECTION, .keys = page_auth_keys, LINE(page_auth),
 	  .help = "Another way in than the token of the start-up line." },
 	{},
 };
 
 static const struct schema_key metrics_keys[] = {
-	{ "listen", SCHEMA_STRING, FIELD(metrics.listen), .check = check_listen,
-	  .def = "127.0.0.1:4042",
+	{ "listen", SCHEMA_STRING, FIELD(metrics.listen), LINE(metrics_listen),
+	  .check = check_listen, .def = "127.0.0.1:4042",
 	  .help = "ADDRESS:PORT or off: /metrics, /healthz and /readyz, with no profile in them." },
 	{},
 };
@@ -162,10 +168,10 @@ const struct schema_key config_keys[] = {
 	  .item_line_off = offsetof(struct config_endpoint, line), .max = ENDPOINTS_MAX,
 	  .help = "Where profiles are sent; without one they are kept for the page.",
 	  .example = endpoints_example },
-	{ "queue_max_bytes", SCHEMA_SIZE, FIELD(queue_max_bytes), .min = 64 * KIB, .max = GIB,
-	  .def = "16MiB",
+	{ "queue_max_bytes", SCHEMA_SIZE, FIELD(queue_max_bytes), LINE(queue_max_bytes),
+	  .min = 64 * KIB, .max = 256 * MIB, .def = "16MiB",
 	  .help = "Memory of each endpoint for what could not be sent yet; beyond it the oldest is\n"
-		  "dropped." },
+		  "dropped. With page.max_bytes at most 512MiB for all endpoints." },
 	{ "output", SCHEMA_SECTION, .keys = output_keys, .help = "Profiles as files." },
 	{ "page", SCHEMA_SECTION, .keys = page_keys, .help = "The page with the flame graph." },
 	{ "metrics", SCHEMA_SECTION, .keys = metrics_keys, .help = "Metrics for Prometheus." },

@@ -72,6 +72,10 @@ struct config {
 	struct {
 		enum log_level level;
 	} log;
+	struct { /* of the file, for messages; 0: of the environment, or not set */
+		uint32_t thin, include, queue_max_bytes, output_directory, page_listen, page_auth,
+			metrics_listen;
+	} lines;
 };
 
 /*

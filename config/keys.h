@@ -13,8 +13,8 @@ extern const struct schema_key config_keys[];
 MUST_USE int config_new(struct config **ret); /* the defaults; -ENOMEM */
 
 /*
- * What no key can tell alone. `file` stands in front of the error, with the line of the endpoint
- * that it is about; NULL: none was read. Errors as those of config_load().
+ * What no key can tell alone. `file`, with the line of what it is about, stands in front of the error
+ * where the file says so; NULL: none was read. Errors as those of config_load().
  */
 MUST_USE int check_all(const struct config *c, const char *file, char **ret_why);
 /* What is allowed and hardly meant, as warnings in the log. */
@@ -29,6 +29,7 @@ const char *check_listen(const char *text);	  /* ADDRESS:PORT or off; not empty 
 const char *check_page_listen(const char *text);  /* the same, or empty */
 const char *check_label_name(const char *text);	  /* not empty */
 const char *check_static_name(const char *text);  /* a label that flamed does not set itself */
+const char *check_included(const char *text);	  /* a label of labels.include */
 const char *check_label_value(const char *text);
 const char *check_static_value(const char *text); /* the same, not empty */
 const char *check_pattern(const char *text);	  /* of service names; not empty */

@@ -226,8 +226,7 @@ static int load_items(struct loader *l, const struct place *at, const struct sch
 		err = schema_add_item(k, base, &to, &why);
 		if (err)
 			return passed_on(l, at, err, why);
-		if (k->item_line_off)
-			*(uint32_t *)(void *)((char *)to + k->item_line_off) = (uint32_t)l->line;
+		schema_keep_line(to, k->item_line_off, l->line);
 		err = load_section(l, &item, k->keys, to);
 		if (err)
 			return err;
@@ -300,8 +299,10 @@ static int load_section(struct loader *l, const struct place *at, const struct s
 		if (k && lines[k - keys])
 			return complain(l, &here, "is there twice, first in line %zu",
 					lines[k - keys]);
-		if (k)
+		if (k) {
 			lines[k - keys] = l->line;
+			schema_keep_line(base, k->line_off, l->line);
+		}
 		err = k ? load_value(l, &here, k, base) : skip_value(l, at);
 		if (err)
 			return err;

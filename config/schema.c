@@ -272,6 +272,14 @@ int schema_add_item(const struct schema_key *k, void *base, void **ret_item, cha
 	return 0;
 }
 
+void schema_keep_line(void *base, size_t off, size_t line)
+{
+	uint32_t v = (uint32_t)line; /* a file has at most LOAD_FILE_MAX of them */
+
+	if (off)
+		memcpy((char *)base + off, &v, sizeof(v));
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 const struct schema_key *schema_find(const struct schema_key *keys, const char *name)

@@ -43,7 +43,8 @@ struct schema_key {
 	size_t item_size;
 	const char *item_env;		/* the first item's variables are FLAMED_<this>_... */
 	bool is_env_flat;		/* this section's name is not part of its keys' variables */
-	size_t item_line_off;		/* where an item keeps its line of the file, a uint32_t; 0: nowhere */
+	size_t line_off;		/* where its line of the file is kept, a uint32_t; 0: nowhere */
+	size_t item_line_off;		/* the same for an item, in the item */
 	bool is_secret;			/* never printed, also not in an error */
 	bool is_url;			/* its query is never printed, and nothing of it in an error */
 	bool needs_restart;		/* of one that is no section */
@@ -74,6 +75,8 @@ MUST_USE int schema_add_pair(const struct schema_key *k, void *base, const char 
 MUST_USE int schema_add_item(const struct schema_key *k, void *base, void **ret_item,
 			     char **ret_why);
 void schema_clear(const struct schema_key *k, void *base); /* a list or map: empty */
+/* Of what is at `base`, at line_off or item_line_off of its key. */
+void schema_keep_line(void *base, size_t off, size_t line);
 
 /* Of a number, choice or bool: its value; and how a number is written. */
 uint64_t schema_number(const struct schema_key *k, const void *base);

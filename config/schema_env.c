@@ -109,6 +109,8 @@ static int set_one(const struct schema_key *keys, void *base, const char *name, 
 		err = set_list(k, owner, value, &why);
 	else if (!err)
 		err = schema_set(k, owner, value, &why);
+	if (!err)
+		schema_keep_line(owner, k->line_off, 0); /* what it says now is not the file's */
 	return err == -EINVAL ? schema_refuse(ret_why, "%s: %s", name, why) : err;
 }
 

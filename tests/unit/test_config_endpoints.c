@@ -143,8 +143,8 @@ static void half_a_login_is_refused(void **state)
 	assert_refused("endpoints: [{url: 'http://a', basic_auth: {password_file: /p}}]",
 		       "f.yaml:1: endpoints[0].basic_auth: has a password and no username, so that "
 		       "it would not be sent: set username");
-	assert_refused("page: {basic_auth: {username: u}}",
-		       "f.yaml: page.basic_auth: has a username and no password: set password or "
+	assert_refused("\npage:\n  basic_auth: {username: u}\n",
+		       "f.yaml:3: page.basic_auth: has a username and no password: set password or "
 		       "password_file");
 }
 
@@ -172,6 +172,47 @@ static void two_of_one_kind_are_refused(void **state)
 	assert_refused("endpoints: [{url: 'http://a', tls: {cert_file: /c}}]",
 		       "f.yaml:1: endpoints[0].tls: has one of cert_file and key_file: a client's "
 		       "certificate needs both");
+}
+
+static void settings_for_tls_need_a_url_with_tls(void **state)
+{
+	static const char *const settings[] = { "ca_file: /c", "cert_file: /c, key_file: /k",
+						"insecure_skip_verify: true" };
+	char yaml[128];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+		CLEANUP(config_freep) struct config *c = NULL;
+
+		snprintf(yaml, sizeof(yaml), "endpoints: [{url: 'http://a', tls: {%s}}]", settings[i]);
+		assert_refused(yaml, "f.yaml:1: endpoints[0].tls: is set and the url is http://, without "
+				     "TLS: make it https://, or leave tls out");
+		snprintf(yaml, sizeof(yaml), "endpoints: [{url: 'https://a', tls: {%s}}]", settings[i]);
+		c = config_fixture(yaml);
+	}
+}
+
+static void an_endpoint_twice_is_refused(void **state)
+{
+	static const char *const different[] = { "tenant_id: b", "headers: {X-Scope-OrgID: b}",
+						 "basic_auth: {username: u, password: p}", "bearer_token: b",
+						 "bearer_token_file: /b" };
+	char yaml[128];
+
+	(void)state;
+	assert_refused("endpoints:\n  - url: http://a\n  - url: http://b\n  - {url: http://a, name: x}\n",
+		       "f.yaml:4: endpoints[2]: is endpoints[0] once more, so that all would be counted "
+		       "twice there: leave one of them out");
+	assert_refused("endpoints: [{url: 'http://a', headers: {A: 1}}, {url: 'http://a', headers: {A: 1}}]",
+		       "f.yaml:1: endpoints[1]: is endpoints[0] once more, so that all would be counted "
+		       "twice there: leave one of them out");
+	for (size_t i = 0; i < ARRAY_SIZE(different); i++) {
+		CLEANUP(config_freep) struct config *c = NULL;
+
+		snprintf(yaml, sizeof(yaml), "endpoints: [{url: 'http://a'}, {url: 'http://a', %s}]", different[i]);
+		c = config_fixture(yaml);
+		assert_int_equal(c->endpoints.n, 2);
+	}
 }
 
 static void an_endpoint_without_a_url_is_refused(void **state)
@@ -239,11 +280,12 @@ static void addresses_to_listen_on_are_numbers(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
 		CLEANUP(config_freep) struct config *c = NULL;
 
-		snprintf(yaml, sizeof(yaml), "page: {listen: '%s'}\nmetrics: {listen: '%s'}",
-			 good[i], good[i]);
+		const char *other = good[(i + 1) % ARRAY_SIZE(good)];
+
+		snprintf(yaml, sizeof(yaml), "page: {listen: '%s'}\nmetrics: {listen: '%s'}", good[i], other);
 		c = config_fixture(yaml);
 		assert_string_equal(c->page.listen, good[i]);
-		assert_string_equal(c->metrics.listen, good[i]);
+		assert_string_equal(c->metrics.listen, other);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		snprintf(yaml, sizeof(yaml), "metrics: {listen: '%s'}", bad[i]);
@@ -258,6 +300,80 @@ static void addresses_to_listen_on_are_numbers(void **state)
 			 "[::1]:4041), nor off",
 			 bad[i]);
 		assert_refused(yaml, want);
+	}
+}
+
+static void two_listeners_at_one_address_are_refused(void **state)
+{
+	static const struct {
+		const char *page, *metrics;
+		bool is_good;
+	} pairs[] = {
+		{ "127.0.0.1:1", "127.0.0.1:1", false },  { "127.0.0.1:1", "0.0.0.0:1", false },
+		{ "0.0.0.0:1", "127.0.0.1:1", false },	  { "[::]:1", "127.0.0.1:1", false },
+		{ "[::1]:1", "[::]:01", false },	  { "127.0.0.1:1", "127.0.0.1:2", true },
+		{ "127.0.0.1:1", "127.0.0.2:1", true },	  { "127.0.0.1:1", "[::1]:1", true },
+		{ "127.0.0.1:11", "127.0.0.1:1", true },  { "off", "off", true },
+		{ "127.0.0.1:1", "off", true },
+	};
+	char yaml[128], want[256];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+		CLEANUP(config_freep) struct config *c = NULL;
+
+		snprintf(yaml, sizeof(yaml), "metrics: {listen: '%s'}\npage:\n  listen: '%s'", pairs[i].metrics,
+			 pairs[i].page);
+		snprintf(want, sizeof(want),
+			 "f.yaml:3: page.listen: %s is taken by metrics.listen (%s): another port for one of "
+			 "them, or off", pairs[i].page, pairs[i].metrics);
+		if (pairs[i].is_good)
+			c = config_fixture(yaml);
+		else
+			assert_refused(yaml, want);
+	}
+	assert_refused("metrics: {listen: '0.0.0.0:4041'}",
+		       "f.yaml:1: metrics.listen: 0.0.0.0:4041 is taken by the page (127.0.0.1:4041): another "
+		       "port for one of them, or off");
+	setenv("FLAMED_METRICS_LISTEN", "0.0.0.0:4041", 1);
+	assert_refused("metrics: {listen: 'off'}",
+		       "metrics.listen: 0.0.0.0:4041 is taken by the page (127.0.0.1:4041): another port for "
+		       "one of them, or off");
+}
+
+/* ---- memory, directories --------------------------------------------------------------------- */
+
+static void what_waits_fits_into_the_exporter(void **state)
+{
+	CLEANUP(config_freep) struct config *c = NULL;
+
+	(void)state;
+	c = config_fixture("endpoints: [{url: 'http://a'}, {url: 'http://b'}]\n"
+			   "queue_max_bytes: 224MiB\npage: {max_bytes: 64MiB}");
+	assert_refused("endpoints: [{url: 'http://a'}, {url: 'http://b'}]\n"
+		       "queue_max_bytes: 225MiB\npage: {max_bytes: 64MiB}",
+		       "f.yaml:2: queue_max_bytes: 225MiB for each of 2 endpoints and page.max_bytes (64MiB) are "
+		       "more than the 512MiB that there are for them: set it to 224MiB at most");
+	assert_refused("page: {max_bytes: 65MiB}", "f.yaml:1: page.max_bytes: 65MiB is not in 64KiB..64MiB");
+	assert_refused("queue_max_bytes: 257MiB", "f.yaml:1: queue_max_bytes: 257MiB is not in 64KiB..256MiB");
+	setenv("FLAMED_QUEUE_MAX_BYTES", "256MiB", 1);
+	assert_refused("endpoints: [{url: 'http://a'}, {url: 'http://b'}]\nqueue_max_bytes: 1MiB",
+		       "queue_max_bytes: 256MiB for each of 2 endpoints and page.max_bytes (8MiB) are more than "
+		       "the 512MiB that there are for them: set it to 252MiB at most");
+}
+
+static void profiles_are_not_written_where_the_lock_is(void **state)
+{
+	static const char *const bad[] = { "/run/flamed", "/run/flamed/", "/run/flamed/profiles" };
+	CLEANUP(config_freep) struct config *c = config_fixture("output: {directory: /run/flamed2}");
+	char yaml[128];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		snprintf(yaml, sizeof(yaml), "output: {directory: %s}", bad[i]);
+		assert_refused(yaml, "f.yaml:1: output.directory: /run/flamed is for the lock and the control "
+				     "socket (runtime_directory), and gone after a restart: another one, such as "
+				     "/var/lib/flamed/profiles");
 	}
 }
 
@@ -277,6 +393,10 @@ static void labels_are_what_servers_take(void **state)
 		snprintf(yaml, sizeof(yaml), "labels: {include: [\"%s\"]}", names[i]);
 		assert_int_equal(config_fixture_load(yaml, &c, &why), -EINVAL);
 	}
+	assert_refused("labels: {include: [contaner_id]}",
+		       "f.yaml:1: labels.include[0]: 'contaner_id' is none of container_id, pod_uid, unit");
+	assert_refused("labels:\n  include: [unit, pod_uid, unit]",
+		       "f.yaml:2: labels.include: unit is there twice");
 	assert_refused("labels: {static: {a-b: x}}",
 		       "f.yaml:1: labels.static: 'a-b' is no label name: letters, digits and _, not "
 		       "beginning with a digit");
@@ -321,6 +441,13 @@ static void services_to_thin_have_a_number(void **state)
 	assert_refused("processes: {thin: {\"a{b}\": 2}}",
 		       "f.yaml:1: processes.thin: 'a{b}' is no pattern of service names: letters, "
 		       "digits and _ . / - with * ? [...]");
+}
+
+static void a_service_is_excluded_or_thinned(void **state)
+{
+	(void)state;
+	assert_refused("processes:\n  exclude: [b, 'a-*']\n  thin: {c: 2, 'a-*': 2}\n",
+		       "f.yaml:3: processes.thin: a-* is in processes.exclude, too: one of them");
 }
 
 /* ---- the environment ------------------------------------------------------------------------- */
@@ -402,6 +529,12 @@ static void what_is_hardly_meant_is_a_warning(void **state)
 		     "a password or token is sent without encryption: use https endpoint='http://a'");
 	assert_warns("endpoints: [{url: 'https://a', tls: {insecure_skip_verify: true}}]",
 		     "the server's certificate is not verified endpoint='https://a'");
+	assert_warns("endpoints: [{url: 'http://a'}]\npage: {basic_auth: {username: u, password: p}}",
+		     "page.basic_auth does nothing while the page is off: set page.listen");
+	assert_warns("processes: {exclude: ['*']}", "processes.exclude has *: no process is sampled");
+	assert_warns("endpoints: [{url: 'http://a'}, {url: 'http://b'}]\nqueue_max_bytes: 200MiB",
+		     "what may wait takes most of the memory that service and DaemonSet allow: raise MemoryMax= "
+		     "or limits.memory, 512 MiB by default, to 536 MiB");
 	assert_warns("endpoints: [{url: 'http://127.0.0.1:1', bearer_token: hunter2}, "
 		     "{url: 'https://b', bearer_token: hunter2}, {url: 'http://c'}]",
 		     NULL);
@@ -434,13 +567,19 @@ int main(void)
 		TEST(urls_are_http_with_a_host),
 		TEST(half_a_login_is_refused),
 		TEST(two_of_one_kind_are_refused),
+		TEST(settings_for_tls_need_a_url_with_tls),
+		TEST(an_endpoint_twice_is_refused),
 		TEST(an_endpoint_without_a_url_is_refused),
 		TEST(more_than_eight_endpoints_are_refused),
 		TEST(paths_are_absolute),
 		TEST(headers_are_checked_by_name),
 		TEST(addresses_to_listen_on_are_numbers),
+		TEST(two_listeners_at_one_address_are_refused),
+		TEST(what_waits_fits_into_the_exporter),
+		TEST(profiles_are_not_written_where_the_lock_is),
 		TEST(labels_are_what_servers_take),
 		TEST(services_to_thin_have_a_number),
+		TEST(a_service_is_excluded_or_thinned),
 		TEST(the_environment_makes_an_endpoint),
 		TEST(the_password_may_come_from_the_environment_alone),
 		TEST(what_is_hardly_meant_is_a_warning),
