@@ -24,7 +24,7 @@ MAKEFLAGS += --no-builtin-rules
 BASE := log buf loop ipc clock box
 CONFIG := value schema schema_env schema_print wire check check_all config_sinks config
 # The YAML library is the agent's alone.
-CONFIG_LOAD := load config_load
+CONFIG_LOAD := schema_suggest load config_load
 SYMBOLIZER_LIB := msg sandbox elffile fde cfi expr code rowset golang symtab demangle handles answer dump
 SYMBOLIZER := $(SYMBOLIZER_LIB) main
 EXPORTER_LIB := msg msg_batch sandbox sandbox_filter sandbox_landlock utf8 cgroup labels intern tables gzip pprof profiles output directory http push push_settings push_request push_reply delivery channel \

@@ -33,7 +33,7 @@ int engine_programs_open(struct engine_programs *p, char **ret_why)
 	if (n < 0 || p->self < 0) {
 		int err = -errno;
 
-		if (asprintf(ret_why, "cannot open /proc/self/exe: %s; flamed needs /proc, that of the host's processes",
+		if (asprintf(ret_why, "cannot look at /proc/self/exe: %s; is /proc mounted (mount -t proc proc /proc)?",
 			     strerror(-err)) < 0)
 			*ret_why = NULL;
 		return err;

@@ -76,7 +76,7 @@ static const char *check_endpoint(const struct config_endpoint *e, const char **
 
 	*ret_key = "url";
 	if (!*e->url)
-		return "is missing";
+		return "is missing: every endpoint has one, such as http://HOST:4040";
 	*ret_key = "basic_auth";
 	why = check_basic_auth(&e->basic_auth);
 	if (why)

@@ -59,6 +59,15 @@ static PRINTF(3, 4) int complain(struct loader *l, const struct place *at, const
 			     what);
 }
 
+static int complain_unknown(struct loader *l, const struct place *at, const struct schema_key *keys,
+			    const char *name)
+{
+	char better[512];
+
+	schema_suggest(keys, name, better, sizeof(better));
+	return complain(l, at, "unknown key %s: %s", LOG_STR(name), better);
+}
+
 /* What schema_*() said, with file and line in front. */
 static int passed_on(struct loader *l, const struct place *at, int err, const char *why)
 {
@@ -77,7 +86,10 @@ static int next_event(struct loader *l, yaml_event_t *ret)
 		return -ENOMEM;
 	/* The reader, who finds bad UTF-8, knows no line: where the scanner is, is close. */
 	l->line = (p->error == YAML_READER_ERROR ? p->mark.line : p->problem_mark.line) + 1;
-	return complain(l, NULL, "%s", p->problem ? p->problem : "is no YAML");
+	return complain(l, NULL, "is no YAML: %s%s", p->problem ? p->problem : "it cannot be read",
+			p->error == YAML_READER_ERROR ? "" :
+							" (blanks indent, tabs do not; a text with `: ` or ` #` in "
+							"it, or that begins with a special character, is quoted)");
 }
 
 static bool is_null(const yaml_event_t *e)
@@ -222,7 +234,7 @@ static int load_items(struct loader *l, const struct place *at, const struct sch
 		if (err || e.type == YAML_SEQUENCE_END_EVENT)
 			return err;
 		if (e.type != YAML_MAPPING_START_EVENT)
-			return complain(l, &item, "must be a section of keys with values");
+			return complain(l, &item, "must be a section: lines of `key: value`");
 		err = schema_add_item(k, base, &to, &why);
 		if (err)
 			return passed_on(l, at, err, why);
@@ -260,7 +272,7 @@ static int load_value(struct loader *l, const struct place *at, const struct sch
 		if (is_null(&e)) /* everything in it is commented out */
 			return 0;
 		if (e.type != YAML_MAPPING_START_EVENT)
-			return complain(l, at, "must be a section of keys with values");
+			return complain(l, at, "must be a section: lines of `key: value`");
 		return k->type == SCHEMA_MAP ? load_map(l, at, k, base) :
 					       load_section(l, at, k->keys, base);
 	case SCHEMA_STRINGS:
@@ -268,7 +280,7 @@ static int load_value(struct loader *l, const struct place *at, const struct sch
 		if (is_null(&e))
 			return 0;
 		if (e.type != YAML_SEQUENCE_START_EVENT)
-			return complain(l, at, "must be a list");
+			return complain(l, at, "must be a list: each entry begins with `- `");
 		return k->type == SCHEMA_STRINGS ? load_strings(l, at, k, base) :
 						   load_items(l, at, k, base);
 	default:
@@ -295,7 +307,7 @@ static int load_section(struct loader *l, const struct place *at, const struct s
 		here.name = (const char *)e.data.scalar.value;
 		k = schema_find(keys, here.name);
 		if (!k && strncmp(here.name, "x-", 2) != 0)
-			return complain(l, at, "unknown key %s", LOG_STR(here.name));
+			return complain_unknown(l, at, keys, here.name);
 		if (k && lines[k - keys])
 			return complain(l, &here, "is there twice, first in line %zu",
 					lines[k - keys]);
@@ -329,7 +341,7 @@ static int load_stream(struct loader *l, const struct schema_key *keys, void *ba
 			err = load_section(l, NULL, keys, base);
 		else if (type == YAML_SEQUENCE_START_EVENT ||
 			 (type == YAML_SCALAR_EVENT && !is_null(&e)))
-			return complain(l, NULL, "must be a section of keys with values");
+			return complain(l, NULL, "must be a section: lines of `key: value`");
 		if (err)
 			return err;
 	} while (type != YAML_STREAM_END_EVENT);

@@ -114,7 +114,7 @@ static int number_set(const struct schema_key *k, void *base, const char *text, 
 		break;
 	default: /* SCHEMA_INT */
 		if (value_parse_int(text, &v))
-			return schema_refuse(ret_why, "%s is no number", LOG_STR(text));
+			return schema_refuse(ret_why, "%s is no whole number", LOG_STR(text));
 	}
 	if (v < k->min || v > k->max)
 		return schema_refuse(ret_why, "%s is not in %s..%s", text, schema_format(k->type, k->min).text,

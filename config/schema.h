@@ -62,6 +62,9 @@ void schema_fini(const struct schema_key *keys, void *base);
 
 const struct schema_key *schema_find(const struct schema_key *keys, const char *name);
 
+/* Of a name that is no key: "is it endpoints?", or which there are. */
+void schema_suggest(const struct schema_key *keys, const char *name, char *ret, size_t size);
+
 /* A key that is one text. -EINVAL and a new string that says why, without the key; or -ENOMEM. */
 MUST_USE int schema_set(const struct schema_key *k, void *base, const char *text, char **ret_why);
 /* A number, choice or bool. -EINVAL when it is out of range. */

@@ -100,7 +100,7 @@ static int set_one(const struct schema_key *keys, void *base, const char *name, 
 	int err = 0;
 
 	if (!k) {
-		log_warning("this variable is no setting of this version name=%s", LOG_STR(name));
+		log_warning("this variable is no setting of this version (--print-config names them) name=%s", LOG_STR(name));
 		return 0;
 	}
 	if (list)

@@ -195,10 +195,10 @@ static void a_bad_value_is_told_with_file_line_and_key(void **state)
 	(void)state;
 	assert_refused("\nrate: 0\n", "f.yaml:2: rate: 0 is not in 1..18446744073709551615");
 	assert_refused("small: 11", "f.yaml:1: small: 11 is not in 0..10");
-	assert_refused("small: -1", "f.yaml:1: small: '-1' is no number");
-	assert_refused("small: 1x", "f.yaml:1: small: '1x' is no number");
+	assert_refused("small: -1", "f.yaml:1: small: '-1' is no whole number");
+	assert_refused("small: 1x", "f.yaml:1: small: '1x' is no whole number");
 	assert_refused("rate: 18446744073709551616",
-		       "f.yaml:1: rate: '18446744073709551616' is no number");
+		       "f.yaml:1: rate: '18446744073709551616' is no whole number");
 	assert_refused("wait: 15",
 		       "f.yaml:1: wait: '15' is no duration (such as 15s, 1m30s or 500ms)");
 	assert_refused("wait: 2h", "f.yaml:1: wait: 2h is not in 1ms..1h");
@@ -211,15 +211,24 @@ static void a_bad_value_is_told_with_file_line_and_key(void **state)
 		       "f.yaml:1: endpoints[0].protocol: 'smtp' is none of auto, push, ingest");
 }
 
+#define ALL_KEYS "there are rate, small, wait, limit, on, text, labels, endpoints"
+
 static void an_unknown_key_is_refused(void **state)
 {
 	(void)state;
-	assert_refused("rate: 1\nrat: 2\n", "f.yaml:2: unknown key 'rat'");
-	assert_refused("labels:\n  foo: 1\n", "f.yaml:2: labels: unknown key 'foo'");
+	assert_refused("rate: 1\nrat: 2\n", "f.yaml:2: unknown key 'rat': is it rate?");
+	assert_refused("RATES: 1", "f.yaml:1: unknown key 'RATES': is it rate?");
+	assert_refused("lable: 1", "f.yaml:1: unknown key 'lable': is it labels?");
+	assert_refused("static: 1", "f.yaml:1: unknown key 'static': is it labels.static?");
+	assert_refused("endpoints: [{password: x}]",
+		       "f.yaml:1: endpoints[0]: unknown key 'password': is it basic_auth.password?");
+	assert_refused("labels:\n  foo: 1\n",
+		       "f.yaml:2: labels: unknown key 'foo': there are static, include");
 	assert_refused("endpoints:\n- basic_auth: {\"pass\\e[0mword\": x}\n",
-		       "f.yaml:2: endpoints[0].basic_auth: unknown key 'pass\\x1b[0mword'");
-	assert_refused("<<: {rate: 1}", "f.yaml:1: unknown key '<<'");
-	assert_refused("'': 1", "f.yaml:1: unknown key ''");
+		       "f.yaml:2: endpoints[0].basic_auth: unknown key 'pass\\x1b[0mword': there are "
+		       "username, password");
+	assert_refused("<<: {rate: 1}", "f.yaml:1: unknown key '<<': " ALL_KEYS);
+	assert_refused("'': 1", "f.yaml:1: unknown key '': " ALL_KEYS);
 }
 
 static void a_key_twice_is_refused(void **state)
@@ -233,22 +242,22 @@ static void a_key_twice_is_refused(void **state)
 static void a_wrong_shape_is_refused(void **state)
 {
 	(void)state;
-	assert_refused("- rate\n", "f.yaml:1: must be a section of keys with values");
-	assert_refused("rate", "f.yaml:1: must be a section of keys with values");
+	assert_refused("- rate\n", "f.yaml:1: must be a section: lines of `key: value`");
+	assert_refused("rate", "f.yaml:1: must be a section: lines of `key: value`");
 	assert_refused("rate: [1]", "f.yaml:1: rate: must be one value, not a list or section");
 	assert_refused("rate:\n", "f.yaml:1: rate: has no value");
 	assert_refused("text: ~\n", "f.yaml:1: text: has no value");
-	assert_refused("labels: 1", "f.yaml:1: labels: must be a section of keys with values");
-	assert_refused("labels: {include: a}", "f.yaml:1: labels.include: must be a list");
+	assert_refused("labels: 1", "f.yaml:1: labels: must be a section: lines of `key: value`");
+	assert_refused("labels: {include: a}", "f.yaml:1: labels.include: must be a list: each entry begins with `- `");
 	assert_refused("labels: {include: [[a]]}",
 		       "f.yaml:1: labels.include[0]: must be one value, not a list or section");
 	assert_refused("labels: {static: [a]}",
-		       "f.yaml:1: labels.static: must be a section of keys with values");
+		       "f.yaml:1: labels.static: must be a section: lines of `key: value`");
 	assert_refused("labels: {static: {a: {b: c}}}",
 		       "f.yaml:1: labels.static: must be one value, not a list or section");
-	assert_refused("endpoints: {url: x}", "f.yaml:1: endpoints: must be a list");
+	assert_refused("endpoints: {url: x}", "f.yaml:1: endpoints: must be a list: each entry begins with `- `");
 	assert_refused("endpoints:\n- http://a",
-		       "f.yaml:2: endpoints[0]: must be a section of keys with values");
+		       "f.yaml:2: endpoints[0]: must be a section: lines of `key: value`");
 	assert_refused("[a]: 1", "f.yaml:1: a key must be a name");
 	assert_refused("? [a]\n: 1", "f.yaml:1: a key must be a name");
 	assert_refused("rate: 1\n---\nrate: 2\n", "f.yaml:2: has a second document");
@@ -275,18 +284,22 @@ static void a_secret_is_not_told(void **state)
 		       "f.yaml:1: endpoints[0].headers: has a control character or is not UTF-8");
 }
 
+#define HINT                                                                                        \
+	" (blanks indent, tabs do not; a text with `: ` or ` #` in it, or that begins with a special " \
+	"character, is quoted)"
+
 static void bytes_that_are_no_text_are_refused(void **state)
 {
 	(void)state;
 	assert_refused("text: \"a\\0b\"", "f.yaml:1: text: has a NUL byte");
-	assert_refused_bytes("text: a\0b\n", 10, "f.yaml:1: control characters are not allowed");
-	assert_refused("text: \xff\n", "f.yaml:1: invalid leading UTF-8 octet");
-	assert_refused("text: \xc3(\n", "f.yaml:1: invalid trailing UTF-8 octet");
+	assert_refused_bytes("text: a\0b\n", 10, "f.yaml:1: is no YAML: control characters are not allowed");
+	assert_refused("text: \xff\n", "f.yaml:1: is no YAML: invalid leading UTF-8 octet");
+	assert_refused("text: \xc3(\n", "f.yaml:1: is no YAML: invalid trailing UTF-8 octet");
 	assert_refused("text: \"\\u2028\"", "f.yaml:1: text: has a control character or is not UTF-8");
 	assert_refused("labels:\n\tstatic: 1\n",
-		       "f.yaml:2: found character that cannot start any token");
-	assert_refused("text: \"abc", "f.yaml:1: found unexpected end of stream");
-	assert_refused_bytes("\xff\xfer\0a\0t\0e\0", 10, "f.yaml:1: invalid leading UTF-8 octet");
+		       "f.yaml:2: is no YAML: found character that cannot start any token" HINT);
+	assert_refused("text: \"abc", "f.yaml:1: is no YAML: found unexpected end of stream" HINT);
+	assert_refused_bytes("\xff\xfer\0a\0t\0e\0", 10, "f.yaml:1: is no YAML: invalid leading UTF-8 octet");
 	assert_refused("labels: {static: {\"a b\": 1}}", "f.yaml:1: labels.static: 'a b' is no name");
 }
 

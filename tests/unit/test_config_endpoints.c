@@ -218,10 +218,10 @@ static void an_endpoint_twice_is_refused(void **state)
 static void an_endpoint_without_a_url_is_refused(void **state)
 {
 	(void)state;
-	assert_refused("endpoints:\n- name: a\n", "f.yaml:2: endpoints[0].url: is missing");
-	assert_refused("endpoints: [{url: ''}]", "f.yaml:1: endpoints[0].url: is missing");
+	assert_refused("endpoints:\n- name: a\n", "f.yaml:2: endpoints[0].url: is missing: every endpoint has one, such as http://HOST:4040");
+	assert_refused("endpoints: [{url: ''}]", "f.yaml:1: endpoints[0].url: is missing: every endpoint has one, such as http://HOST:4040");
 	setenv("FLAMED_ENDPOINT_USERNAME", "u", 1);
-	assert_refused("", "endpoints[0].url: is missing");
+	assert_refused("", "endpoints[0].url: is missing: every endpoint has one, such as http://HOST:4040");
 }
 
 static void more_than_eight_endpoints_are_refused(void **state)
