@@ -326,27 +326,25 @@ static void say_sinks(const struct config *c)
 
 	for (size_t i = 0; i < n; i++) {
 		if (i < c->endpoints.n)
-			log_info("profiles are pushed endpoint=%s", LOG_STR(names[i]));
+			log_info("an endpoint for profiles is set endpoint=%s", LOG_STR(names[i]));
 		else
 			log_info("profiles are written directory=%s", LOG_STR(c->output.directory));
 	}
-	if (!n)
-		log_info("profiles are kept in memory: no endpoint is configured");
+	if (!n && config_page_address(c))
+		log_info("profiles are kept in memory for the page: no endpoint is configured");
+	else if (!n)
+		log_warning("profiles are dropped: set endpoints, output.directory or page.listen");
 }
 
 static void say_start(const struct daemon *d)
 {
 	const struct config *c = settings_config(d->settings);
-	const char *page = config_page_address(c), *path = settings_path(d->settings);
+	const char *path = settings_path(d->settings);
 
 	log_info("profiling every process of this host pid=%d uid=%u hz=%u cpus=%u window=%s settings=%s",
 		 (int)getpid(), getuid(), c->sampling.frequency_hz, engine_ncpus(d->engine), value_format_duration(c->window_ns).text,
 		 path[0] ? LOG_STR(path) : "defaults");
 	say_sinks(c);
-	if (page)
-		log_info("page at http://%s/%s/", page, d->place.token);
-	if (strcmp(c->metrics.listen, "off") != 0)
-		log_info("metrics at http://%s/metrics", c->metrics.listen);
 }
 
 /* LOOP_STOP: called off. */

@@ -61,16 +61,19 @@ static int PRINTF(1, 0) complain(const char *fmt, const char *what)
 	return suggest_help();
 }
 
-static int load_config(const char *path, struct config **ret)
+typedef int load_fn(struct config **ret, const char *path, char **ret_why);
+
+static int load_config(load_fn *load, const char *path, struct config **ret)
 {
 	CLEANUP_FREE char *why = NULL;
-	int err = settings_load(ret, path, &why);
+	int err = load(ret, path, &why);
 
 	if (!err) {
 		log_set_level((*ret)->log.level);
 		return 0;
 	}
-	fprintf(stderr, "flamed: %s\n", why ? why : strerror(-err));
+	fprintf(stderr, "flamed: %s%s\n", why ? why : strerror(-err),
+		err == -EACCES ? ": run it as root, or name a file of your own (--config)" : "");
 	return STATUS_CONFIG;
 }
 
@@ -155,7 +158,7 @@ static int record_command(int argc, char **argv)
 		a.record.command = argv + optind;
 	if (a.record.command && a.record.npids)
 		return complain("--pid and a command exclude each other%s", "");
-	status = load_config(a.config, &config);
+	status = load_config(settings_load_if_allowed, a.config, &config);
 	if (status)
 		return status;
 	if (a.hz > 0)
@@ -208,7 +211,7 @@ static int labels_command(int argc, char **argv)
 		return complain("labels takes one process id%s", "");
 	if (!parse_number(argv[optind], 1, INT32_MAX, &pid) || pid != (double)(uint32_t)pid)
 		return complain("labels takes a process id: '%s'", argv[optind]);
-	status = load_config(path, &config);
+	status = load_config(settings_load_if_allowed, path, &config);
 	return status ? status : labels_command_run((uint32_t)pid, config, FLAMED_VERSION);
 }
 
@@ -259,7 +262,7 @@ static int status_command(int argc, char **argv)
 static int run_daemon(const char *path)
 {
 	struct daemon_options o = { .path = path, .version = FLAMED_VERSION };
-	int status = load_config(path, &o.config);
+	int status = load_config(settings_load, path, &o.config);
 
 	return status ? status : daemon_run(&o);
 }
@@ -295,7 +298,7 @@ static int global_options(int argc, char **argv)
 		return complain("no such command: '%s'", argv[optind]);
 	if (!action)
 		return run_daemon(path);
-	status = load_config(path, &config);
+	status = load_config(settings_load, path, &config);
 	if (!status && action == 'p')
 		config_print(stdout, config);
 	return status;

@@ -32,6 +32,7 @@ struct settings {
 	struct config *config;
 	char *path;
 	bool path_is_default;
+	bool has_file;		/* what is in force was read from it */
 	const char *version, *token;
 	int control_fd, output_fd;
 	char hash[33], hostname[HOST_NAME_SIZE];
@@ -48,15 +49,15 @@ struct settings {
 };
 
 static const struct {
-	const char *text;
+	const char *text, *key;
 	bool is_secret;
 } roles[EXPORT_ROLE_COUNT] = {
-	[EXPORT_ROLE_PASSWORD] = { "password", true },
-	[EXPORT_ROLE_BEARER_TOKEN] = { "bearer token", true },
-	[EXPORT_ROLE_CA] = { "CA", false },
-	[EXPORT_ROLE_CERT] = { "certificate", false },
-	[EXPORT_ROLE_KEY] = { "key", true },
-	[EXPORT_ROLE_PAGE_PASSWORD] = { "page's password", true },
+	[EXPORT_ROLE_PASSWORD] = { "password", "basic_auth.password_file", true },
+	[EXPORT_ROLE_BEARER_TOKEN] = { "bearer token", "bearer_token_file", true },
+	[EXPORT_ROLE_CA] = { "CA", "tls.ca_file", false },
+	[EXPORT_ROLE_CERT] = { "certificate", "tls.cert_file", false },
+	[EXPORT_ROLE_KEY] = { "key", "tls.key_file", true },
+	[EXPORT_ROLE_PAGE_PASSWORD] = { "page's password", "page.basic_auth.password_file", true },
 };
 
 /* ---- telling the exporter ---- */
@@ -134,18 +135,41 @@ int settings_brief(struct settings *s)
 
 /* ---- files ---- */
 
+/* What the reader said of a file that the settings name, or of their own (agent/reader.h). */
+static const char *error_text(int error)
+{
+	switch (error) {
+	case EINVAL:
+		return "it is no regular file";
+	case EFBIG:
+		return "it is larger than 1 MiB";
+	case ETIMEDOUT:
+		return "its file system does not answer";
+	default:
+		return strerror(error);
+	}
+}
+
+static const char *error_hint(int error)
+{
+	return error == EACCES || error == EPERM ?
+		       "flamed reads it with CAP_DAC_READ_SEARCH, else as the user that it runs as" :
+		       "correct the file or the key; it is looked for every 30 s";
+}
+
 static void say_unreadable(const struct named_file *f)
 {
 	char name[CONFIG_SINK_NAME_MAX];
 
 	if (f->role == EXPORT_ROLE_PAGE_PASSWORD) {
-		log_error("cannot read the page's password file file=%s error='%s'", LOG_STR(f->path),
-			  strerror(f->error));
+		log_error("cannot read the page's password file, only the token lets in file=%s error='%s' hint='%s'",
+			  LOG_STR(f->path), error_text(f->error), error_hint(f->error));
 		return;
 	}
 	config_endpoint_name(config_endpoint(f->owner->config, f->index), name, sizeof(name));
-	log_error("cannot read the %s file endpoint=%s file=%s error='%s'", roles[f->role].text, LOG_STR(name),
-		  LOG_STR(f->path), strerror(f->error));
+	log_error("cannot read the %s file, nothing is sent without it endpoint=%s key=%s file=%s error='%s' hint='%s'",
+		  roles[f->role].text, LOG_STR(name), roles[f->role].key, LOG_STR(f->path), error_text(f->error),
+		  error_hint(f->error));
 }
 
 static void warn_of_mode(struct named_file *f)
@@ -329,7 +353,8 @@ static int finish_reload(struct settings *s, bool ok)
 		return settings_reload(s, s->reloaded, s->reloaded_arg);
 	}
 	if (ok)
-		log_info("the settings were reloaded file=%s hash=%s", LOG_STR(s->path), s->hash);
+		log_info("the settings were reloaded file=%s hash=%s", s->has_file ? LOG_STR(s->path) : "none",
+			 s->hash);
 	s->reloaded(s->reloaded_arg, ok);
 	return 0;
 }
@@ -344,7 +369,7 @@ static int on_config(void *arg, int error, int fd)
 
 	if (error && !(error == ENOENT && s->path_is_default)) {
 		log_error("the settings cannot be read, the running ones stay file=%s error='%s'", LOG_STR(s->path),
-			  strerror(error));
+			  error_text(error));
 		return finish_reload(s, false);
 	}
 	err = error ? config_load(&new, NULL, &why) : config_load_fd(&new, file, s->path, &why);
@@ -352,6 +377,7 @@ static int on_config(void *arg, int error, int fd)
 		log_error("the running settings stay: %s", why ? why : strerror(-err));
 		return finish_reload(s, false);
 	}
+	s->has_file = !error;
 	err = apply(s, new);
 	return err ? err : finish_reload(s, true);
 }
@@ -373,11 +399,27 @@ int settings_reload(struct settings *s, settings_reloaded_fn *fn, void *arg)
 
 /* ---- life ---- */
 
+/* One that we may not look for is one that is there. */
+static bool has_default_file(void)
+{
+	return access(SETTINGS_DEFAULT_PATH, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 int settings_load(struct config **ret, const char *path, char **ret_why)
 {
-	if (!path && access(SETTINGS_DEFAULT_PATH, F_OK) == 0)
-		path = SETTINGS_DEFAULT_PATH;
-	return config_load(ret, path, ret_why);
+	return config_load(ret, !path && has_default_file() ? SETTINGS_DEFAULT_PATH : path, ret_why);
+}
+
+int settings_load_if_allowed(struct config **ret, const char *path, char **ret_why)
+{
+	int err = settings_load(ret, path, ret_why);
+
+	if (path || (err != -EACCES && err != -EPERM))
+		return err;
+	log_warning("only root and the group flamed may read the settings, the defaults are used file="
+		    SETTINGS_DEFAULT_PATH);
+	free(TAKE(*ret_why));
+	return config_load(ret, NULL, ret_why);
 }
 
 /* The reader has its own place: a path is one from the root. */
@@ -410,6 +452,7 @@ int settings_new(struct settings **ret, const struct settings_conf *conf)
 	if (!s)
 		return -ENOMEM;
 	s->path_is_default = !conf->path;
+	s->has_file = conf->path || has_default_file();
 	s->path = absolute(conf->path ? conf->path : SETTINGS_DEFAULT_PATH);
 	if (!s->path)
 		return -ENOMEM;
@@ -493,7 +536,7 @@ const struct config *settings_config(const struct settings *s)
 
 const char *settings_path(const struct settings *s)
 {
-	return s->path_is_default && access(s->path, F_OK) ? "" : s->path;
+	return s->has_file ? s->path : "";
 }
 
 bool settings_reload_ok(const struct settings *s)

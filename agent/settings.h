@@ -19,6 +19,8 @@
 
 /* path NULL: the default one where there is such a file. The status of a process that cannot go on is the caller's. */
 MUST_USE int settings_load(struct config **ret, const char *path, char **ret_why);
+/* The same for a command that does without: of a default file that may not be read it warns. */
+MUST_USE int settings_load_if_allowed(struct config **ret, const char *path, char **ret_why);
 
 struct settings_conf {
 	struct config *config;	/* taken */

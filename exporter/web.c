@@ -287,6 +287,10 @@ static void on_opened(void *arg, struct listener *l)
 {
 	struct web *w = arg;
 
+	if (l == w->listeners[PAGE])
+		log_info("page at http://%s/%s/", listener_address(l), w->token);
+	if (l == w->listeners[METRICS])
+		log_info("metrics at http://%s/metrics", listener_address(l));
 	if (l == w->listeners[PAGE] && !listener_is_loopback(l))
 		log_warning(
 			"the page is plain HTTP that other hosts can reach, its token too: put TLS in "

@@ -133,7 +133,7 @@ def test_misconfigured_endpoints_are_one_clear_line_each():
     d.wait_line(r"nowhere")
     d.wait_windows(5)
     for name, words in (("stranger", "401"), ("nowhere", "resolve"), ("unreadable", "no-such-password")):
-        lines = [x for x in d.lines(name) if "profiles are pushed" not in x]
+        lines = [x for x in d.lines(name) if "an endpoint for profiles is set" not in x]
         assert len(lines) == 1 and words in lines[0], (name, lines)
     assert "No such file" in d.lines("no-such-password")[0], d.lines("no-such-password")
     assert refusing.total() == 0
