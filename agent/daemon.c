@@ -246,8 +246,7 @@ static int leave_root(struct daemon *d)
 	if (err)
 		return complain("", why, err);
 	if (d->missing_caps)
-		log_warning("some files of other users cannot be read, their frames stay module+offset missing=%s",
-			    rights_text(d->missing_caps));
+		log_warning("rights are missing (docs/install.md): %s", rights_loss(d->missing_caps));
 	return 0;
 }
 
@@ -358,7 +357,7 @@ static int start(struct daemon *d)
 	if ((err = new_exporter(d)) || (err = new_engine(d)))
 		return err;
 	d->source = (struct report_source){ .engine = d->engine, .settings = d->settings, .exporter = d->exporter,
-					    .start_wall_ns = clock_wall_ns() };
+					    .start_wall_ns = clock_wall_ns(), .missing_caps = d->missing_caps };
 	if ((err = settings_attach(d->settings, d->engine, d->exporter)) || (err = report_new(&d->report)) ||
 	    (err = loop_add_timer(d->loop, NULL, NSEC_PER_SEC, on_second, d)))
 		return complain("cannot start", NULL, err);

@@ -164,8 +164,7 @@ static int prepare(struct record *r, struct engine_programs *programs)
 		return err;
 	}
 	if (r->missing_caps)
-		log_warning("some files of other users cannot be read, their frames stay module+offset missing=%s",
-			    rights_text(r->missing_caps));
+		log_warning("rights are missing (docs/install.md): %s", rights_loss(r->missing_caps));
 	return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/rights.h"
 #include "agent/summary.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -192,7 +193,7 @@ int report_send(struct report *r, const struct report_source *src)
 	struct export_status status = {
 		.start_wall_ns = src->start_wall_ns, .hz = config->sampling.frequency_hz,
 		.ncpus = engine_ncpus(src->engine), .window_ns = config->window_ns,
-		.config_path = settings_path(src->settings), .processes = processes, .metrics = r->metrics,
+		.config_path = settings_path(src->settings), .missing_rights = rights_loss(src->missing_caps), .processes = processes, .metrics = r->metrics,
 	};
 	int err;
 

@@ -16,6 +16,7 @@ struct report_source {
 	const struct settings *settings;
 	struct expclient *exporter;
 	uint64_t start_wall_ns;
+	uint64_t missing_caps;	/* of rights_leave_root() */
 	uint64_t windows[TIMELINE_END_COUNT];	/* by why they ended */
 };
 

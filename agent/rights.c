@@ -88,6 +88,31 @@ const char *rights_text(uint64_t caps)
 	return text;
 }
 
+const char *rights_loss(uint64_t caps)
+{
+	static const struct {
+		unsigned int cap;
+		const char *text;
+	} losses[] = {
+		{ CAP_SYS_PTRACE, "processes of other users cannot be looked at, almost none of their stacks is "
+				  "complete or has names" },
+		{ CAP_DAC_READ_SEARCH, "files that not everybody may read stay closed, so stacks through such programs "
+				       "break off, and password files need the right owner" },
+		{ CAP_CHECKPOINT_RESTORE, "programs that were deleted or replaced while they run cannot be read, stacks "
+					  "through them break off" },
+	};
+	static char text[1024];
+	size_t n = 0;
+
+	text[0] = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(losses); i++) {
+		if (caps & 1ull << losses[i].cap)
+			n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s: %s", n ? "; " : "",
+					      cap_name(losses[i].cap), losses[i].text);
+	}
+	return text;
+}
+
 /* ---- capability sets ------------------------------------------------------------------------- */
 
 struct caps {

@@ -45,6 +45,8 @@ MUST_USE int rights_leave_root(uint64_t *ret_missing, const char **ret_why);
 MUST_USE int rights_started(void);
 /* "cap_bpf,cap_perfmon" for people; static buffer. */
 const char *rights_text(uint64_t caps);
+/* What the reader cannot do without these of its own: "cap_x: what is lost; cap_y: ..."; static buffer. */
+const char *rights_loss(uint64_t caps);
 /* Drops one capability of the calling process from every set. */
 MUST_USE int rights_drop(int capability);
 

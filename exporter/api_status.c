@@ -222,7 +222,8 @@ json_t *api_status(const struct api_view *v)
 	    put(o, "sinks", sinks_json(v)) || put(o, "memory", memory_json(v)) ||
 	    put(o, "cpu_seconds", cpu_json(v)) ||
 	    put(o, "restarts", values_of(v, EXPORT_METRIC_RESTARTS, "")) ||
-	    put(o, "processes", processes_json(v)) || put(o, "listeners", listeners_json(v)) ||
+	    put(o, "processes", processes_json(v)) ||
+	    put(o, "missing_rights", jsontext(s ? s->missing_rights : "")) || put(o, "listeners", listeners_json(v)) ||
 	    put(o, "recent", recent_json(v)) || put(o, "landlock", json_integer(v->landlock)))
 		return NULL;
 	return TAKE(o);

@@ -380,6 +380,7 @@ void export_status_encode(struct bufw *w, const struct export_status *s)
 	bufw_u32(w, nprocesses);
 	bufw_u32(w, nmetrics);
 	encode_text(w, s->config_path, EXPORT_PATH_MAX);
+	encode_text(w, s->missing_rights, EXPORT_PATH_MAX);
 	for (uint32_t i = 0; i < nprocesses; i++) {
 		const struct export_process *p = &s->processes[i];
 
@@ -456,6 +457,7 @@ int export_status_decode(struct bufr *in, struct export_status *ret, void **ret_
 	s.processes = (struct export_process *)b.mem;
 	s.metrics = (struct export_metric *)(s.processes + s.nprocesses);
 	s.config_path = decode_text(in, &b, EXPORT_PATH_MAX);
+	s.missing_rights = decode_text(in, &b, EXPORT_PATH_MAX);
 	decode_processes(in, &b, &s);
 	decode_metrics(in, &b, &s);
 	err = block_end(&b, in, ret_mem);

@@ -317,6 +317,7 @@ struct export_status {
 	uint32_t hz, ncpus;
 	uint64_t window_ns;
 	const char *config_path;	/* "" none */
+	const char *missing_rights;	/* `cap_x: what is lost; ...` of what the agent was not given; "" all there */
 	uint32_t nprocesses, nmetrics;
 	struct export_process *processes;
 	struct export_metric *metrics;

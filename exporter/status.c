@@ -344,6 +344,11 @@ static void print_rights(FILE *out, const json_t *s)
 		put_caps(out, json_object_get(p, "caps_permitted"));
 		fputs("\n", out);
 	}
+	if (*text_of(s, "missing_rights")) {
+		fputs("Missing rights: ", out);
+		put_text(out, json_object_get(s, "missing_rights"));
+		fputs("\n", out);
+	}
 	if (number_of(s, "landlock") > 0)
 		fprintf(out, "The exporter is held by Landlock, version %.0f.\n",
 			number_of(s, "landlock"));

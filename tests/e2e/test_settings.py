@@ -178,3 +178,30 @@ def test_without_proc_each_command_says_so_in_one_line():
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, (command, done)
         assert "is /proc mounted" in done.stderr, (command, done)
+
+
+# ---- rights ----
+
+#: What is lost without a capability of the reader's.
+LOSSES = {
+    "cap_sys_ptrace": "almost none of their stacks",
+    "cap_dac_read_search": "not everybody may read",
+    "cap_checkpoint_restore": "deleted or replaced",
+}
+
+
+def test_what_a_missing_right_costs_is_said_at_the_start_and_in_the_status():
+    capsh = harness.need_program("/usr/sbin/capsh")
+    for name, text in LOSSES.items():
+        d = Daemon(wrap=[capsh, f"--drop={name}", "--", "-c", 'exec "$0" "$@"'])
+        line = d.wait_line("rights are missing")
+        assert f"{name}: " in line and text in line and len(d.lines("rights are missing")) == 1, line
+        assert not any(other in line for other in LOSSES if other != name), line
+        wait_for(lambda d=d: d.api("status")["missing_rights"], "the agent's status to come")
+        said = flamed("status", "--socket", d.socket).stdout
+        assert f"Missing rights: {name}: " in said and text in said, said
+        d.stop()
+    d = Daemon()
+    d.wait_metric(lambda m: m.get("flamed_samples_seen_total") > 0, "the agent's status to come")
+    assert not d.api("status")["missing_rights"] and "Missing rights" not in flamed("status", "--socket", d.socket).stdout
+    d.stop()

@@ -415,7 +415,7 @@ static const struct message {
 	{ EXPORT_DONE, { .done = { 9, EXPORT_WRITE_FAILED, ENOSPC, 123, 456 } }, 0 },
 	{ EXPORT_TAP, { .tap = { 1, 2 } }, 0 },
 	{ EXPORT_STATUS,
-	  { .status = { 1, 99, 2, 15, "/etc/flamed.yaml", 2, 3, sample_processes, sample_metrics } },
+	  { .status = { 1, 99, 2, 15, "/etc/flamed.yaml", "cap_x: a loss", 2, 3, sample_processes, sample_metrics } },
 	  1 },
 };
 
@@ -498,6 +498,7 @@ static void texts_arrive_as_they_were(void **state)
 	bufr_init(&r, w.data, w.len);
 	assert_int_equal(export_status_decode(&r, &got, &mem), 0);
 	assert_string_equal(got.config_path, "/etc/flamed.yaml");
+	assert_string_equal(got.missing_rights, "cap_x: a loss");
 	assert_string_equal(got.processes[1].name, "exporter");
 	assert_int_equal(got.processes[0].caps_permitted, 1ull << 39 | 1ull << 19);
 	assert_true(got.processes[1].seccomp);
@@ -570,7 +571,7 @@ static int verdict_with(enum export_type type, size_t off, uint8_t byte)
 static void numbers_out_of_range_are_refused(void **state)
 {
 	enum { STATUS_TEXTS = 8 + 4 + 4 + 8 + 4 + 4 };
-	size_t process = STATUS_TEXTS + 4 + strlen("/etc/flamed.yaml");
+	size_t process = STATUS_TEXTS + 4 + strlen("/etc/flamed.yaml") + 4 + strlen("cap_x: a loss");
 	size_t metric = process + 2 * 30 + strlen("agent") + strlen("exporter");
 
 	(void)state;

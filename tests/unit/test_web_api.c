@@ -295,6 +295,7 @@ static void status_is_printed_for_people(void **state)
 		"delivered 700",
 		"page at 127.0.0.1:",
 		"perfmon,bpf",
+		"\nMissing rights: cap_x: a loss\n",
 		"version 5",
 		"/etc/flamed/flamed.yaml",
 	};

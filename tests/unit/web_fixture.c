@@ -293,6 +293,7 @@ void web_fixture_tell(struct web_fixture *w)
 		.ncpus = 2,
 		.window_ns = 15 * NSEC_PER_SEC,
 		.config_path = "/etc/flamed/flamed.yaml",
+		.missing_rights = "cap_x: a loss",
 		.nprocesses = ARRAY_SIZE(processes),
 		.nmetrics = ARRAY_SIZE(metrics),
 		.processes = processes,
