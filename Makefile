@@ -67,6 +67,12 @@ else
 BIN := $(OUT)/bin
 endif
 
+# Otherwise the first that is missing is an error of its own, and then the next.
+TOOLS_MISSING := $(filter-out $(wildcard $(CC) $(CLANG) /usr/sbin/bpftool),$(CC) $(CLANG) /usr/sbin/bpftool)
+ifneq ($(and $(TOOLS_MISSING),$(filter all install lint workloads,$(or $(MAKECMDGOALS),all))),)
+$(error $(TOOLS_MISSING) missing: 'make deps' installs what building needs)
+endif
+
 ifeq ($(V),1)
 Q :=
 say =
@@ -194,18 +200,25 @@ lint: all
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h' | grep -v vmlinux.h)
 
+# README.md and docs/, and what they link to: at the same places relative to each other.
+DOCS = README.md $(wildcard docs/*) config/kubernetes/daemonset.yaml \
+	$(shell tr '()' '\n\n' < README.md | grep -Ex '[a-z]+/[a-z_./]+\.[a-z]+' | grep -v ^docs/ | sort -u)
+# As systemd/flamed.sysusers, where there is no systemd.
+USERADD_FLAMED := --system --user-group --home-dir / --no-create-home --shell /usr/sbin/nologin
+
 .PHONY: install
 install: all
 	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/bin" $(BIN)/flamed
 	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/libexec/flamed" $(BIN)/flamed-symbolizer $(BIN)/flamed-exporter
-	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/flamed" README.md config/flamed.yaml \
-		config/kubernetes/daemonset.yaml
+	@for f in $(DOCS); do install -D -m 644 $$f "$(DESTDIR)$(PREFIX)/share/doc/flamed/$$f" || exit 1; done
 	install -D -m 644 systemd/flamed.sysusers "$(DESTDIR)$(PREFIX)/lib/sysusers.d/flamed.conf"
 	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/system"
 	sed 's|/usr/bin/flamed|$(PREFIX)/bin/flamed|; s|/usr/share/doc|$(PREFIX)/share/doc|' systemd/flamed.service \
 		> "$(DESTDIR)$(PREFIX)/lib/systemd/system/flamed.service"
 	chmod 644 "$(DESTDIR)$(PREFIX)/lib/systemd/system/flamed.service"
-	@if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers > /dev/null; then systemd-sysusers flamed.conf; fi
+	@if [ -n "$(DESTDIR)" ]; then :; \
+	elif command -v systemd-sysusers > /dev/null; then systemd-sysusers "$(PREFIX)/lib/sysusers.d/flamed.conf"; \
+	elif ! getent passwd flamed > /dev/null; then useradd $(USERADD_FLAMED) flamed; fi
 	@if [ ! -e "$(DESTDIR)$(ETC)/flamed/flamed.yaml" ]; then \
 		set -x; install -D -m 640 -t "$(DESTDIR)$(ETC)/flamed" config/flamed.yaml; \
 		if [ -z "$(DESTDIR)" ] && getent group flamed > /dev/null; then chgrp flamed "$(ETC)/flamed/flamed.yaml"; fi; \
@@ -217,5 +230,17 @@ clean:
 
 .PHONY: help
 help:
-	@echo 'all deps run check accuracy bench fuzz lint format install clean'
-	@echo 'MODE=release|asan|cov|fuzz V=1 WERROR=1 DESTDIR= PREFIX=$(PREFIX)'
+	@printf '  %-10s %s\n' \
+		deps 'installs the Debian packages that building needs (as root, or with sudo)' \
+		all 'builds bin/flamed and its children; the default' \
+		install 'puts programs, unit, user, settings and documents in place: PREFIX=$(PREFIX) ETC=$(ETC) DESTDIR=' \
+		run 'deps, all, and starts flamed: it profiles this host and shows a page' \
+		check 'installs what tests need, builds, runs every test; TESTS="words" only those end-to-end tests' \
+		deps-check 'installs the packages that building and testing need' \
+		lint 'what can be said of the source without running it' \
+		accuracy 'how complete the stacks of many real programs are, into docs/accuracy.md' \
+		bench 'what flamed costs, into docs/benchmarks.md' \
+		fuzz 'each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)' \
+		format 'clang-format over all of C' \
+		clean 'removes build/ and bin/'
+	@echo 'Variables: MODE=release|asan|cov|fuzz, V=1 shows commands, WERROR=1 makes warnings errors.'

@@ -24,7 +24,8 @@ int profile_open(struct profile *p, const char *path)
 	if (p->fd >= 0)
 		return 0;
 	err = -errno;
-	log_error("cannot write the profile file=%s error='%s'", LOG_STR(path), strerror(-err));
+	log_error("cannot write the profile, name another place with --output file=%s error='%s'", LOG_STR(path),
+		  strerror(-err));
 	return err;
 }
 

@@ -120,6 +120,21 @@ def test_the_user_is_made():
     assert re.search(r"^flamed:", read(os.path.join(root, "etc/group")), re.M)
 
 
+def test_the_user_is_the_same_without_systemd():
+    """`make install` on a host without systemd-sysusers, and the container."""
+    (options,) = re.findall(r"^USERADD_FLAMED := (.*)$", read(os.path.join(harness.ROOT, "Makefile")), re.M)
+    assert f"useradd {options} flamed\n" in read(files.CONTAINERFILE)
+    assert set(options.split()) >= {"--system", "--user-group"}, options
+
+
+def test_building_without_tools_says_how_to_get_them():
+    argv = ["make", "-C", harness.ROOT, "CLANG=/usr/bin/no-such"]
+    for target in ("all", "install", "lint"):
+        done = subprocess.run([*argv, "-n", target], capture_output=True, text=True)
+        assert done.returncode and "'make deps' installs" in done.stderr, done
+    assert subprocess.run([*argv, "help"], capture_output=True).returncode == 0
+
+
 def test_what_is_installed_profiles():
     """It finds its children where they were installed, and needs nothing of the tree."""
     output = harness.scratch_file(".pb.gz")

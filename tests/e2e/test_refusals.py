@@ -181,7 +181,7 @@ def test_a_user_namespace_is_named():
 def test_what_is_hidden_is_named():
     check_refused(hidden("/sys/kernel/btf"), r"no type information .*/sys/kernel/btf/vmlinux.*BTF=y.*", True)
     check_refused(hidden("/sys"), r".*flamed needs it, read-only will do.*")
-    check_refused(hidden("/proc"), r"cannot open /proc/self/exe: .*; flamed needs /proc.*")
+    check_refused(hidden("/proc"), r"cannot look at /proc/self/exe: .*; is /proc mounted .*")
 
 
 def test_a_kernel_that_lacks_something_is_told_what_and_since_when():
