@@ -3,7 +3,9 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -44,9 +46,12 @@ struct child {
 	uint64_t started_ns;
 	uint64_t backoff_ns;
 	uint64_t oldest_since_ns, oldest_cpu_ns;	/* by our clock; by the child's CPU time */
+	uint64_t delay_ns;		/* waited for a CPU by when its present deadline began */
 	uint32_t patience;		/* deadlines of the oldest that have passed */
 	uint64_t nrestarts, nlate;
 	bool greeted;
+	bool ours;			/* we end this one, whatever it looks like */
+	struct log_limit ended_limit, patience_limit;
 };
 
 static int child_event(void *arg, unsigned int events);
@@ -69,18 +74,64 @@ static uint64_t cpu_time_ns(const struct child *c)
 	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
 }
 
+static bool read_proc(const struct child *c, const char *name, char *ret, size_t size)
+{
+	CLEANUP_FD int fd = -1;
+	char path[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)c->proc.pid, name);
+	fd = c->proc.pid < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, ret, size - 1);
+	ret[n > 0 ? n : 0] = 0;
+	return n > 0;
+}
+
+/* Source: Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat: the second of three. 0 unknown. */
+static uint64_t run_delay_ns(const struct child *c)
+{
+	uint64_t delay = 0;
+	char text[128];
+
+	if (!read_proc(c, "schedstat", text, sizeof(text)) || sscanf(text, "%*u %" SCNu64, &delay) != 1)
+		return 0;
+	return delay;
+}
+
+/* Source: proc_pid_stat(5), the field behind the name in parentheses. 0 unknown. */
+static char run_state(const struct child *c)
+{
+	char text[512];
+	const char *at;
+
+	if (!read_proc(c, "stat", text, sizeof(text)))
+		return 0;
+	at = strrchr(text, ')');
+	return at && at[1] == ' ' ? at[2] : 0;
+}
+
 static void begin_oldest(struct child *c)
 {
 	c->oldest_since_ns = clock_mono_ns();
 	c->oldest_cpu_ns = c->conf.cpu_ns ? cpu_time_ns(c) : 0;
+	c->delay_ns = c->conf.cpu_ns ? run_delay_ns(c) : 0;
 	c->patience = 0;
 }
 
-/* It has hardly come to run yet. */
-static bool deserves_patience(struct child *c)
+/* It wants to run and hardly came to: it waits for a CPU now, or did so for most of the deadline. */
+static bool is_starved(const struct child *c)
+{
+	char state = run_state(c);
+
+	if (state == 'R')
+		return true;
+	return state != 'T' && state != 't' && run_delay_ns(c) - c->delay_ns >= c->conf.deadline_ns / 2;
+}
+
+static bool deserves_patience(const struct child *c)
 {
 	return c->greeted && c->conf.cpu_ns && c->patience + 1 < CHILD_PATIENCE &&
-	       cpu_time_ns(c) - c->oldest_cpu_ns < c->conf.cpu_ns;
+	       cpu_time_ns(c) - c->oldest_cpu_ns < c->conf.cpu_ns && is_starved(c);
 }
 
 /* When this child is late; 0: nothing is expected of it. */
@@ -156,7 +207,7 @@ static int spawn(struct child *c)
 	if (err)
 		return err;
 	c->started_ns = clock_mono_ns();
-	c->greeted = false;
+	c->greeted = c->ours = false;
 	err = loop_add(c->loop, &c->source, c->proc.sock, LOOP_IN, child_event, c);
 	if (err)
 		(void)ipc_child_kill(&c->proc, KILL_WAIT_NS);
@@ -165,8 +216,8 @@ static int spawn(struct child *c)
 	return err;
 }
 
-/* Why a child is buried: its channel ended; it is alive, but late or mad. */
-enum cause { ENDED, LATE, MAD };
+/* Why a child is buried: its channel ended; it is alive, but late, stopped by somebody, or mad. */
+enum cause { ENDED, LATE, STOPPED, MAD };
 
 /* The end of the channel can be seen a moment before the process can be reaped. */
 static void wait_for_end(const struct child *c)
@@ -180,25 +231,42 @@ static void wait_for_end(const struct child *c)
 	}
 }
 
-/* What ended the child; reaps it. */
-static enum child_trouble reap(struct child *c, bool late)
+static const char *advice(const siginfo_t *info)
+{
+	if (info->si_code == CLD_EXITED)
+		return "";
+	if (info->si_status == SIGKILL)
+		return " (somebody's kill, or the kernel's OOM killer: its log says so; then give flamed's unit "
+		       "or container more memory)";
+	if (info->si_status == SIGSYS)
+		return " (its sandbox forbids a system call: the kernel's log says which)";
+	return "";
+}
+
+/* What ended it, before anything of ours did. */
+static enum child_trouble look_at_end(struct child *c)
 {
 	siginfo_t info = { 0 };
-	bool killed = false;
 
-	if (!late && waitid(P_PID, (id_t)c->proc.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-	    info.si_pid == c->proc.pid)
-		killed = info.si_code == CLD_KILLED && info.si_status == SIGKILL;
-	if (!late && info.si_pid == c->proc.pid && !killed)
-		log_warning("child ended child=%s %s=%d%s", c->conf.program.name,
-			    info.si_code == CLD_EXITED ? "status" : "signal", info.si_status,
-			    info.si_code != CLD_EXITED && info.si_status == SIGSYS ?
-			    " (its sandbox forbids a system call: the kernel's log says which)" : "");
+	if (waitid(P_PID, (id_t)c->proc.pid, &info, WEXITED | WNOHANG | WNOWAIT) || info.si_pid != c->proc.pid)
+		return CHILD_CRASHED;
+	if (!c->ours)
+		log_limited(&c->ended_limit, LOG_WARNING, "child ended child=%s %s=%d%s", c->conf.program.name,
+			    info.si_code == CLD_EXITED ? "status" : "signal", info.si_status, advice(&info));
+	return info.si_code == CLD_KILLED && info.si_status == SIGKILL ? CHILD_KILLED : CHILD_CRASHED;
+}
+
+static enum child_trouble reap(struct child *c, enum cause cause)
+{
+	enum child_trouble why = CHILD_CRASHED;
+
+	if (cause == ENDED || cause == MAD)
+		why = look_at_end(c);
 	if (ipc_child_kill(&c->proc, KILL_WAIT_NS))
 		log_warning("child hangs in the kernel and was left behind child=%s", c->conf.program.name);
-	if (late)
+	if (cause == LATE)
 		return CHILD_LATE;
-	return killed ? CHILD_KILLED : CHILD_CRASHED;
+	return cause == STOPPED ? CHILD_KILLED : why;
 }
 
 static int bury(struct child *c, enum cause cause)
@@ -210,9 +278,9 @@ static int bury(struct child *c, enum cause cause)
 	loop_del(TAKE(c->source));
 	if (cause == ENDED)
 		wait_for_end(c);
-	why = reap(c, cause == LATE);
+	why = reap(c, cause);
 	c->nrestarts++;
-	c->nlate += cause == LATE;
+	c->nlate += cause == LATE || cause == STOPPED;
 	c->nsent = 0;
 	c->unsent = c->oldest;
 	c->greeted = false;
@@ -255,11 +323,20 @@ static int child_deadline(void *arg)
 		return 0;
 	}
 	if (deserves_patience(c)) {
-		c->patience++;
+		if (!c->patience++)
+			log_limited(&c->patience_limit, LOG_WARNING, "child is slow, for want of a CPU: it is waited for "
+				    "child=%s (the host is overloaded, or the CPU limit of flamed's unit or container "
+				    "too low)", c->conf.program.name);
+		c->delay_ns = run_delay_ns(c);
 		arm_deadline(c);
 		return 0;
 	}
-	log_warning("child is late and is replaced child=%s", c->conf.program.name);
+	if (run_state(c) == 'T' || run_state(c) == 't') {
+		log_limited(&c->ended_limit, LOG_WARNING, "child was stopped from outside and is replaced child=%s",
+			    c->conf.program.name);
+		return bury(c, STOPPED);
+	}
+	log_limited(&c->ended_limit, LOG_WARNING, "child is late and is replaced child=%s", c->conf.program.name);
 	return bury(c, LATE);
 }
 
@@ -341,6 +418,7 @@ int child_new(struct child **ret, struct loop *loop, const struct child_conf *co
 	c->loop = loop;
 	c->conf = *conf;
 	c->proc = (struct ipc_child)IPC_CHILD_INIT;
+	c->ended_limit = c->patience_limit = (struct log_limit)LOG_LIMIT_INIT;
 	if ((err = loop_add_timer(loop, &c->deadline, 0, child_deadline, c)) ||
 	    (err = loop_add_timer(loop, &c->respawn, 0, child_respawn, c)) || (err = spawn(c)))
 		return err;
@@ -409,6 +487,14 @@ int child_tell(struct child *c, uint32_t type, const void *data, size_t len, int
 	if (c->proc.pid < 0 || !c->greeted)
 		return -EPIPE;
 	return ipc_send(c->proc.sock, type, data, len, fd);
+}
+
+void child_kill(struct child *c)
+{
+	if (c->proc.pid < 0)
+		return;
+	c->ours = true;
+	(void)kill(c->proc.pid, SIGKILL);
 }
 
 size_t child_pending(const struct child *c)

@@ -6,7 +6,7 @@
  * again what it had not answered; the owner decides whether the request that was being served is
  * worth another try. Nothing that was asked is lost.
  *
- * May touch: the child, its channel. Never: interpret a payload.
+ * May touch: the child, its channel, what /proc says of its scheduling. Never: interpret a payload.
  */
 #ifndef AGENT_CHILD_H
 #define AGENT_CHILD_H
@@ -15,7 +15,7 @@
 #include "base/loop.h"
 
 enum child_trouble {
-	CHILD_KILLED,	/* SIGKILL from elsewhere: not the request's fault */
+	CHILD_KILLED,	/* SIGKILL, or stopped, from elsewhere: not the request's fault */
 	CHILD_CRASHED,	/* any other end */
 	CHILD_LATE,	/* over the deadline; it was killed, or left behind */
 };
@@ -56,8 +56,9 @@ struct child_conf {
 	void *arg;
 	uint64_t deadline_ns;	/* of one request, from when it became the oldest */
 	/*
-	 * With a CPU time here, a child that has used less of it for the request by then is waited for longer, on a
-	 * host that is busy or slow to read: CHILD_PATIENCE deadlines at most. 0: it is late at the first.
+	 * With a CPU time here, a child that has used less of it for the request by then because it waits for a CPU
+	 * is waited for longer: CHILD_PATIENCE deadlines at most. One that is stopped, sleeps or is blocked is late
+	 * at the first, as is every one with 0 here.
 	 */
 	uint64_t cpu_ns;
 	uint32_t window;	/* requests under way at once */
@@ -81,6 +82,9 @@ MUST_USE int child_ask(struct child *c, uint32_t type, const void *data, size_t 
  * borrowed. -EAGAIN: the socket is full, the child is busy; -EPIPE: there is none now.
  */
 MUST_USE int child_tell(struct child *c, uint32_t type, const void *data, size_t len, int fd);
+
+/* Ends the present child; it is replaced, and asked again, as after a kill from elsewhere. */
+void child_kill(struct child *c);
 
 size_t child_pending(const struct child *c);
 pid_t child_pid(const struct child *c);		/* -1 while there is none */

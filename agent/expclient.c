@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -491,7 +490,7 @@ static void started(void *arg)
 	/* One that does not know what it is to do would wait for ever. */
 	if (err) {
 		log_error("cannot tell the exporter its settings, it is replaced error='%s'", strerror(-err));
-		(void)kill(child_pid(c->child), SIGKILL);
+		child_kill(c->child);
 		return;
 	}
 	err = pump(c);

@@ -1,13 +1,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -19,7 +22,7 @@
 
 /* ---- the child: this program, run with an argument ---------------------------------------------- */
 
-enum { ECHO = 10, CRASH, HANG, NONSENSE, THRICE, READ_FD, KILL_SELF, EXIT, SPEAK, CHATTER, TELL, SPIN };
+enum { ECHO = 10, CRASH, HANG, NONSENSE, THRICE, READ_FD, KILL_SELF, EXIT, SPEAK, CHATTER, TELL, SPIN, STOP, STARVE };
 enum { UNASKED = 48, UNASKED_NONSENSE };
 enum { CRASHING_FILE = 666 };
 
@@ -27,6 +30,31 @@ static void reply(uint32_t type, const void *data, size_t len)
 {
 	if (ipc_send(IPC_FD, type, data, len, -1))
 		_exit(3);
+}
+
+static void stay_on_first_cpu(void)
+{
+	cpu_set_t all, first;
+	size_t cpu = 0;
+
+	CPU_ZERO(&first);
+	if (sched_getaffinity(0, sizeof(all), &all))
+		_exit(6);
+	while (!CPU_ISSET(cpu, &all))
+		cpu++;
+	CPU_SET(cpu, &first);
+	if (sched_setaffinity(0, sizeof(first), &first))
+		_exit(6);
+}
+
+/* Beside a program that spins it hardly runs (sched(7)). */
+static void starve(void)
+{
+	struct sched_param none = { 0 };
+
+	stay_on_first_cpu();
+	if (sched_setscheduler(0, SCHED_IDLE, &none))
+		_exit(6);
 }
 
 static void serve(const struct ipc_msg *msg)
@@ -41,9 +69,15 @@ static void serve(const struct ipc_msg *msg)
 	case HANG:
 		sleep(600);
 		break;
+	case STARVE:
+		starve();
+		/* fall through */
 	case SPIN:
 		for (;;)
 			;
+	case STOP:
+		raise(SIGSTOP);
+		break;
 	case NONSENSE:
 		reply(UNASKED - 1, "", 0);
 		break;
@@ -407,9 +441,82 @@ static uint64_t time_until_late(uint32_t request)
 	return clock_mono_ns() - begin;
 }
 
-static void a_child_that_did_not_come_to_run_is_waited_for_longer(void **state UNUSED)
+static void a_child_that_waits_for_a_cpu_is_waited_for(void **state UNUSED)
 {
-	assert_in_range(time_until_late(HANG), CHILD_PATIENCE * 300 * NSEC_PER_MSEC, 20 * NSEC_PER_SEC);
+	pid_t spinner = fork();
+	uint64_t ns;
+
+	if (!spinner) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		stay_on_first_cpu();
+		for (;;)
+			;
+	}
+	ns = time_until_late(STARVE);
+	kill(spinner, SIGKILL);
+	waitpid(spinner, NULL, 0);
+	assert_in_range(ns, CHILD_PATIENCE * 300 * NSEC_PER_MSEC, 20 * NSEC_PER_SEC);
+	assert_int_equal(tags[0].why, CHILD_LATE);
+}
+
+static void a_child_that_sleeps_is_late_at_the_first_deadline(void **state UNUSED)
+{
+	assert_in_range(time_until_late(HANG), 300 * NSEC_PER_MSEC, CHILD_PATIENCE * 300 * NSEC_PER_MSEC - 1);
+	assert_int_equal(tags[0].why, CHILD_LATE);
+}
+
+/* It is not the fault of what it was asked. */
+static void a_child_that_is_stopped_is_replaced_at_the_first_deadline(void **state UNUSED)
+{
+	assert_in_range(time_until_late(STOP), 300 * NSEC_PER_MSEC, CHILD_PATIENCE * 300 * NSEC_PER_MSEC - 1);
+	assert_int_equal(tags[0].why, CHILD_KILLED);
+}
+
+/* What the log says: standard error is a file meanwhile. */
+static void capture(char *ret, size_t size, uint32_t request, uint32_t nends)
+{
+	int before = dup(STDERR_FILENO), file = memfd_create("log", MFD_CLOEXEC);
+	ssize_t n;
+
+	assert_true(before >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+	log_set_level(LOG_WARNING);
+	tries_max = nends;
+	start("serve", 5 * NSEC_PER_SEC, 8);
+	if (request)
+		ask(request, NULL, 0);
+	else
+		child_kill(child);
+	while (nended < nends)
+		assert_int_equal(loop_once(loop, 100 * NSEC_PER_MSEC), 0);
+	log_set_level(LOG_ERROR);
+	assert_true(dup2(before, STDERR_FILENO) >= 0);
+	n = pread(file, ret, size - 1, 0);
+	ret[n > 0 ? n : 0] = 0;
+	close(before);
+	close(file);
+}
+
+static void a_kill_from_elsewhere_is_told_and_not_without_end(void **state UNUSED)
+{
+	char text[8192], *at = text;
+	uint32_t n = 0;
+
+	capture(text, sizeof(text), KILL_SELF, 8);
+	while ((at = strstr(at, "child ended child=test-child signal=9"))) {
+		assert_non_null(strstr(at, "OOM killer"));
+		at++;
+		n++;
+	}
+	assert_int_equal(n, 5);
+}
+
+static void a_kill_of_ours_is_not_told(void **state UNUSED)
+{
+	char text[8192];
+
+	capture(text, sizeof(text), 0, 1);
+	assert_string_equal(text, "");
+	assert_int_equal(last_end, CHILD_KILLED);
 }
 
 static void a_child_that_had_its_cpu_time_is_late(void **state UNUSED)
@@ -706,7 +813,11 @@ int main(int argc, char **argv)
 		TEST(killed_at_any_time_every_request_is_answered_once),
 		TEST(a_request_that_ends_the_child_twice_is_given_up),
 		TEST(a_late_child_is_replaced),
-		TEST(a_child_that_did_not_come_to_run_is_waited_for_longer),
+		TEST(a_child_that_waits_for_a_cpu_is_waited_for),
+		TEST(a_child_that_sleeps_is_late_at_the_first_deadline),
+		TEST(a_child_that_is_stopped_is_replaced_at_the_first_deadline),
+		TEST(a_kill_from_elsewhere_is_told_and_not_without_end),
+		TEST(a_kill_of_ours_is_not_told),
 		TEST(a_child_that_had_its_cpu_time_is_late),
 		TEST(the_deadline_is_of_each_request),
 		TEST(a_child_that_never_says_its_name_is_replaced),
