@@ -36,7 +36,7 @@ AGENT_LIB := rights reader reader_open reader_scan reader_cgroup reader_box proc
 	event event_log maps files rows unwind unwind_cfi unwind_x86_64 \
 	procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
 	pending pipeline_labels pipeline_windows \
-	kallsyms child symclient consignment expclient announce engine engine_programs command profile summary record replay \
+	kallsyms child symclient consignment ledger expclient announce engine engine_programs command profile summary record replay \
 	limits timeline place notify settings report daemon labels_command status_command features_command
 AGENT := $(AGENT_LIB) main
 BPF := sample

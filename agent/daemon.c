@@ -41,7 +41,8 @@ struct daemon {
 	struct log_limit lost_limit;
 	uint64_t missing_caps;
 	uint64_t stop_ns;	/* when the signal came */
-	uint64_t handed_on;	/* samples in windows */
+	uint64_t handed_on;	/* samples in windows, or left out of them */
+	uint64_t excluded;	/* of these, left out */
 	uint64_t summary_ns;
 	bool sampling, is_last_handed_on, is_flushed;
 	bool wants_reload;	/* SIGHUP came before sampling began */
@@ -85,6 +86,15 @@ static int on_hangup(void *arg, int signo UNUSED)
 	return settings_reload(d->settings, on_reloaded, d);
 }
 
+static void account_excluded(struct daemon *d)
+{
+	uint64_t n = engine_stats(d->engine)->excluded - d->excluded;
+
+	d->excluded += n;
+	d->handed_on += n;
+	expclient_account(d->exporter, EXPORT_FATE_EXCLUDED, n);
+}
+
 static int on_batch(void *arg, const struct export_batch *b)
 {
 	struct daemon *d = arg;
@@ -93,6 +103,7 @@ static int on_batch(void *arg, const struct export_batch *b)
 
 	for (uint32_t i = 0; i < b->nsamples && !b->tap; i++)
 		d->handed_on += b->samples[i].count;
+	account_excluded(d);
 	if (d->last.wall_start_ns && !b->tap && b->wall_start_ns + b->duration_ns >= last_middle_ns)
 		d->is_last_handed_on = true;
 	err = expclient_send(d->exporter, b);
@@ -414,7 +425,7 @@ static void say_end(struct daemon *d)
 	uint64_t left = expclient_abandon(d->exporter);
 
 	if (s->samples > d->handed_on) {
-		expclient_forfeit(d->exporter, s->samples - d->handed_on);
+		expclient_account(d->exporter, EXPORT_FATE_SHUTDOWN, s->samples - d->handed_on);
 		log_warning("the last window was not named in time samples=%llu",
 			    (unsigned long long)(s->samples - d->handed_on));
 	}
@@ -438,7 +449,8 @@ static int stop(struct daemon *d)
 	timeline_read_clocks(&now);
 	timeline_stop(&d->timeline, &now, &d->last);
 	if ((err = end_window(d, TIMELINE_SHUTDOWN, &d->last, true)) ||
-	    (err = run_until(d, is_named, d->stop_ns + NAMED_NS)) || (err = flush(d)) ||
+	    (err = run_until(d, is_named, d->stop_ns + NAMED_NS)) ||
+	    (err = is_named(d) ? 0 : engine_hand_on(d->engine)) || (err = flush(d)) ||
 	    (err = run_until(d, is_delivered, d->stop_ns + DELIVERED_NS)))
 		return err;
 	say_end(d);

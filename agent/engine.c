@@ -225,7 +225,7 @@ static int announce(void *arg, const struct pipeline_subject *s)
 }
 
 /* What BPF delivers all the same, the pipeline drops. */
-static int filter(void *arg, uint32_t pid, uint32_t keep_one_in)
+static bool filter(void *arg, uint32_t pid, uint32_t keep_one_in)
 {
 	struct engine *e = arg;
 	int err = sampler_filter(e->sampler, pid, keep_one_in);
@@ -235,7 +235,7 @@ static int filter(void *arg, uint32_t pid, uint32_t keep_one_in)
 	else if (err)
 		log_limited(&e->filter_limit, LOG_WARNING, "process cannot be filtered in the kernel pid=%u error='%s'",
 			    pid, strerror(-err));
-	return 0;
+	return !err;
 }
 
 static const struct pipeline_ops ops = {
@@ -491,6 +491,13 @@ int engine_end_window(struct engine *e, uint64_t wall_start_ns, uint64_t duratio
 
 	event.window = (struct event_window){ .wall_start_ns = wall_start_ns, .duration_ns = duration_ns,
 					      .last = last };
+	return emit(e, &event);
+}
+
+int engine_hand_on(struct engine *e)
+{
+	struct event event = { .type = EVENT_WINDOW, .time_ns = clock_mono_ns(), .window = { .last = true } };
+
 	return emit(e, &event);
 }
 

@@ -45,7 +45,7 @@ struct engine_conf {
 	const struct event_start *start;	/* targets; the rest is filled in */
 	engine_batch_fn *batch;
 	engine_subject_fn *subject;	/* NULL: subjects are not announced */
-	uint64_t labels_wait_ns;	/* at most, of a window for its labels; with `subject` */
+	uint64_t labels_wait_ns;	/* at most, of a window for its names and labels; with `subject` */
 	uint64_t settle_wait_ns;	/* how long engine_stop() may take; 0: 15 s */
 	void *arg;
 };
@@ -64,6 +64,8 @@ MUST_USE int engine_start(struct engine *e, const char **ret_why);
 MUST_USE int engine_stop(struct engine *e);
 /* Ends the window; its batch comes through the callback when it is named. */
 MUST_USE int engine_end_window(struct engine *e, uint64_t wall_start_ns, uint64_t duration_ns, bool last);
+/* After the last window: what still waits for names or labels is handed on without. */
+MUST_USE int engine_hand_on(struct engine *e);
 /* The exporter's answer to a subject; what it says of sampling goes to BPF. Not inside engine_subject_fn. */
 MUST_USE int engine_labels(struct engine *e, const struct export_labels *l);
 /* The settings changed: all subjects are announced again when they are sampled next. */

@@ -92,6 +92,7 @@ struct event_kernel_symbol {
 };
 struct event_kernel { uint32_t nsymbols; const struct event_kernel_symbol *symbols; };
 struct event_counters { uint32_t n; const uint64_t *values; };
+/* A second one that is the last ends nothing: what waits for names or labels is handed on without. */
 struct event_window { uint64_t wall_start_ns, duration_ns; bool last; };
 struct event_label { const char *name, *value; };
 struct event_labels {

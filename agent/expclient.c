@@ -2,11 +2,10 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "agent/child.h"
-#include "agent/consignment.h"
+#include "agent/ledger.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -15,24 +14,12 @@
 #define DEADLINE_NS (20 * NSEC_PER_SEC)
 enum { WINDOW = 32, STRIKES = 3, KILLS_MAX = 8, SUBJECTS_MAX = 4096 };
 
-_Static_assert((int)EXPCLIENT_SINKS_MAX == (int)CONSIGNMENT_SINKS_MAX, "a batch has room for every sink");
-_Static_assert(EXPCLIENT_SINKS_MAX <= 64, "a batch's sinks are bits");
-
-struct sink {
-	struct expclient_sink account;
-	char name[EXPORT_SINK_MAX];
-	bool is_current;	/* batches from now on go there */
-};
-
 struct expclient {
 	struct child *child;
 	int output_fd;
 	const struct expclient_ops *ops;
 	void *arg;
-	struct sink sinks[EXPCLIENT_SINKS_MAX];
-	size_t nsinks;
-	struct consignment **batches;	/* sorted by id */
-	size_t nbatches, batches_cap;
+	struct ledger ledger;
 	struct log_limit lost_limit;
 };
 
@@ -42,92 +29,11 @@ struct tag {
 	uint32_t strikes, nkills;
 };
 
-/* ---- accounts ---- */
-
-static struct sink *find_sink(struct expclient *c, const char *name)
-{
-	for (size_t i = 0; i < c->nsinks; i++) {
-		if (strcmp(c->sinks[i].name, name) == 0)
-			return &c->sinks[i];
-	}
-	return NULL;
-}
-
-static void account(struct expclient *c, struct consignment *b, size_t sink, enum export_fate_kind kind, uint64_t n)
-{
-	struct expclient_sink *a = &c->sinks[sink].account;
-	uint64_t fits = MIN(n, b->left[sink]);
-
-	b->left[sink] -= fits;
-	a->pending -= fits;
-	a->samples[kind] += fits;
-	a->overdone += n - fits;
-}
-
-static uint64_t account_rest(struct expclient *c, struct consignment *b, enum export_fate_kind kind)
-{
-	uint64_t sum = 0;
-
-	for (size_t i = 0; i < c->nsinks; i++) {
-		sum += b->left[i];
-		account(c, b, i, kind, b->left[i]);
-	}
-	return sum;
-}
-
-/* A sink that has to account for this batch from now on. */
-static void join(struct expclient *c, struct consignment *b, size_t sink)
-{
-	b->sinks |= 1ull << sink;
-	b->left[sink] = b->nsamples;
-	c->sinks[sink].account.pending += b->nsamples;
-}
-
-/* What the exporter was sending when it died may have arrived. */
-static void doubt_what_was_sent(struct expclient *c, struct consignment *b)
-{
-	for (uint32_t i = 0; i < b->nslots; i++) {
-		struct consignment_part *p = &b->parts[i];
-
-		if (!p->id || p->is_settled || !p->is_sending)
-			continue;
-		p->is_settled = true;
-		account(c, b, p->sink, EXPORT_FATE_IN_DOUBT, p->nsamples);
-	}
-}
-
-/* ---- batches ---- */
-
-static struct consignment *find_batch(const struct expclient *c, uint64_t id)
-{
-	size_t low = 0, high = c->nbatches;
-
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-
-		if (c->batches[mid]->id < id)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low < c->nbatches && c->batches[low]->id == id ? c->batches[low] : NULL;
-}
-
-static void remove_batch(struct expclient *c, struct consignment *b)
-{
-	size_t i = 0;
-
-	while (c->batches[i] != b)
-		i++;
-	memmove(c->batches + i, c->batches + i + 1, (--c->nbatches - i) * sizeof(c->batches[0]));
-	consignment_free(b);
-}
-
 static int finish(struct expclient *c, struct consignment *b, const struct export_done *done)
 {
 	int err = c->ops->done(c->arg, done);
 
-	remove_batch(c, b);
+	ledger_del(&c->ledger, b);
 	return err;
 }
 
@@ -136,40 +42,8 @@ static int give_up(struct expclient *c, struct consignment *b, enum export_fate_
 {
 	struct export_done done = { .id = b->id, .result = EXPORT_REFUSED };
 
-	(void)account_rest(c, b, kind);
+	(void)ledger_account_rest(&c->ledger, b, kind);
 	return finish(c, b, &done);
-}
-
-static int add_batch(struct expclient *c, struct consignment *b)
-{
-	size_t cap = c->batches_cap ? c->batches_cap * 2 : 16, at;
-	struct consignment **more;
-
-	if (find_batch(c, b->id))
-		return -EEXIST;
-	if (c->nbatches == EXPCLIENT_BATCHES_MAX)
-		return -ENOBUFS;
-	if (c->nbatches == c->batches_cap) {
-		more = reallocarray(c->batches, cap, sizeof(more[0]));
-		if (!more)
-			return -ENOMEM;
-		c->batches = more;
-		c->batches_cap = cap;
-	}
-	/* A tap can overtake a window that waits for names. */
-	for (at = c->nbatches++; at > 0 && c->batches[at - 1]->id > b->id; at--)
-		c->batches[at] = c->batches[at - 1];
-	c->batches[at] = b;
-	return 0;
-}
-
-static struct consignment *first_in(const struct expclient *c, enum consignment_state state)
-{
-	for (size_t i = 0; i < c->nbatches; i++) {
-		if (c->batches[i]->state == state)
-			return c->batches[i];
-	}
-	return NULL;
 }
 
 static int ask(struct expclient *c, struct consignment *b)
@@ -198,7 +72,8 @@ static int pump(struct expclient *c)
 	struct consignment *b;
 	int err = 0;
 
-	while (!err && !first_in(c, CONSIGNMENT_ASKED) && (b = first_in(c, CONSIGNMENT_WAITING))) {
+	while (!err && !ledger_first_in(&c->ledger, CONSIGNMENT_ASKED) &&
+	       (b = ledger_first_in(&c->ledger, CONSIGNMENT_WAITING))) {
 		int failed = ask(c, b);
 
 		if (!failed)
@@ -210,41 +85,32 @@ static int pump(struct expclient *c)
 	return err;
 }
 
-/* The oldest that can be let go: one that the exporter has, else one that it did not get to. */
-static struct consignment *find_victim(const struct expclient *c)
+static const char *why_lost(const struct expclient *c, size_t n)
 {
-	for (size_t i = 0; i < c->nbatches; i++) {
-		if (c->batches[i]->state == CONSIGNMENT_TAKEN && !c->batches[i]->is_let_go)
-			return c->batches[i];
-	}
-	for (size_t i = 0; i + 1 < c->nbatches; i++) {
-		if (c->batches[i]->state == CONSIGNMENT_WAITING && !c->batches[i]->tap)
-			return c->batches[i];
-	}
-	return NULL;
+	if (child_pid(c->child) < 0)
+		return "there is no exporter now, and it was the oldest of those that wait for the next one";
+	if (n > EXPCLIENT_HELD_MAX)
+		return "the exporter did not get to it while later ones came";
+	return "large windows came faster than the exporter takes them: a shorter `window` has smaller ones";
 }
 
 static int keep_bounds(struct expclient *c)
 {
 	while (c->output_fd < 0) {
-		struct consignment *b;
-		size_t n = 0, bytes = 0;
+		size_t bytes, n = ledger_held(&c->ledger, &bytes);
+		struct consignment *b = NULL;
 		int err;
 
-		/* Taps are few (EXPORT_TAPS_MAX), small, and none of them outlives its exporter. */
-		for (size_t i = 0; i < c->nbatches; i++) {
-			n += !c->batches[i]->is_let_go && !c->batches[i]->tap;
-			bytes += c->batches[i]->tap ? 0 : c->batches[i]->wire.cap;
-		}
-		b = n > EXPCLIENT_HELD_MAX || bytes > EXPCLIENT_HELD_BYTES ? find_victim(c) : NULL;
+		if (n > EXPCLIENT_HELD_MAX || bytes > EXPCLIENT_HELD_BYTES)
+			b = ledger_find_victim(&c->ledger);
 		if (!b)
 			break;
 		if (b->state == CONSIGNMENT_TAKEN) {
 			consignment_let_go(b);
 			continue;
 		}
-		log_limited(&c->lost_limit, LOG_ERROR, "a window is lost: the exporter does not take what it is given "
-			    "samples=%llu", (unsigned long long)b->nsamples);
+		log_limited(&c->lost_limit, LOG_ERROR, "a window is lost: %s samples=%llu bytes=%zu held=%zu held_bytes=%zu",
+			    why_lost(c, n), (unsigned long long)b->nsamples, b->wire.len, n, bytes);
 		err = give_up(c, b, EXPORT_FATE_EXPORTER_LOST);
 		if (err)
 			return err;
@@ -260,39 +126,41 @@ static int take_fate(struct expclient *c, struct bufr *in)
 	struct consignment_part *part;
 	struct export_fate f;
 	struct consignment *b;
-	struct sink *sink;
+	struct ledger_sink *owner;
 	bool is_new;
 	size_t i;
+	int sink;
 	int err = export_fate_decode(in, &f, &mem);
 
 	if (err)
 		return err;
-	b = find_batch(c, f.batch);
-	sink = find_sink(c, f.sink);
-	if (!sink)
+	b = ledger_find(&c->ledger, f.batch);
+	sink = ledger_find_sink(&c->ledger, f.sink);
+	if (sink < 0)
 		return -EBADMSG;
+	i = (size_t)sink;
+	owner = &c->ledger.sinks[i];
 	if (!b || b->state == CONSIGNMENT_WAITING || b->tap) {
-		sink->account.overdone += export_fate_is_final(f.kind) ? f.nsamples : 0;
+		owner->overdone += export_fate_is_final(f.kind) ? f.nsamples : 0;
 		return 0;
 	}
-	i = (size_t)(sink - c->sinks);
 	/* The settings changed while the batch was on its way. */
 	if (!(b->sinks & 1ull << i))
-		join(c, b, i);
+		ledger_owe(&c->ledger, b, i);
 	err = consignment_part(b, f.part, &part, &is_new);
 	if (err)
 		return err;
 	if (is_new)
 		*part = (struct consignment_part){ .id = f.part, .nsamples = f.nsamples, .sink = (uint8_t)i };
 	if (part->is_settled) {
-		sink->account.overdone += export_fate_is_final(f.kind) ? f.nsamples : 0;
+		owner->overdone += export_fate_is_final(f.kind) ? f.nsamples : 0;
 		return 0;
 	}
 	part->is_sending = f.kind == EXPORT_FATE_SENDING;
 	if (!export_fate_is_final(f.kind))
 		return 0;
 	part->is_settled = true;
-	account(c, b, i, f.kind, f.nsamples);
+	ledger_account(&c->ledger, b, i, f.kind, f.nsamples);
 	return 0;
 }
 
@@ -305,11 +173,11 @@ static void account_untold(struct expclient *c, struct consignment *b, enum expo
 	};
 	uint64_t n = 0;
 
-	for (size_t i = 0; i < c->nsinks; i++) {
-		bool is_removed = result == EXPORT_WRITTEN && !c->sinks[i].is_current;
+	for (size_t i = 0; i < c->ledger.nsinks; i++) {
+		bool is_removed = result == EXPORT_WRITTEN && !ledger_is_current(&c->ledger, i);
 
 		n += is_removed ? 0 : b->left[i];
-		account(c, b, i, is_removed ? EXPORT_FATE_ENDPOINT_REMOVED : fates[result], b->left[i]);
+		ledger_account(&c->ledger, b, i, is_removed ? EXPORT_FATE_ENDPOINT_REMOVED : fates[result], b->left[i]);
 	}
 	if (n)
 		log_limited(&c->lost_limit, LOG_ERROR, "the exporter does not say what became of some samples "
@@ -324,7 +192,7 @@ static int take_done(struct expclient *c, struct bufr *in)
 
 	if (err)
 		return err;
-	b = find_batch(c, done.id);
+	b = ledger_find(&c->ledger, done.id);
 	if (!b)
 		return 0;
 	if (b->state != CONSIGNMENT_TAKEN)
@@ -391,7 +259,7 @@ static int answer(void *arg, void *of, struct ipc_msg *msg)
 	bufr_init(&in, msg->data, msg->len);
 	if (msg->type != EXPORT_TAKEN || export_taken_decode(&in, &taken) || taken.id != tag->batch)
 		return -EBADMSG;
-	b = find_batch(c, tag->batch);
+	b = ledger_find(&c->ledger, tag->batch);
 	assert(b && b->state == CONSIGNMENT_ASKED);
 	b->state = CONSIGNMENT_TAKEN;
 	if (b->tap)
@@ -416,7 +284,7 @@ static bool is_one_too_many(enum child_trouble why, uint32_t *strikes, uint32_t 
 /* Whoever wanted a tap's profile is gone with the exporter. */
 static bool has_no_future(struct expclient *c, struct consignment *b, enum child_trouble why)
 {
-	doubt_what_was_sent(c, b);
+	ledger_account_sending(&c->ledger, b);
 	if (b->tap)
 		return true;
 	if (b->state != CONSIGNMENT_TAKEN)
@@ -432,8 +300,8 @@ static void ended(void *arg, enum child_trouble why)
 {
 	struct expclient *c = arg;
 
-	for (size_t i = c->nbatches; i-- > 0;) {
-		struct consignment *b = c->batches[i];
+	for (size_t i = c->ledger.nbatches; i-- > 0;) {
+		struct consignment *b = c->ledger.batches[i];
 
 		/* One that was asked has its tag in the child's queue still. */
 		if (has_no_future(c, b, why) && b->state != CONSIGNMENT_ASKED &&
@@ -455,7 +323,7 @@ static bool trouble(void *arg, void *of, enum child_trouble why)
 		return false;
 	}
 	/* What is settled has changed: it is asked anew, by pump(). */
-	b = find_batch(c, tag->batch);
+	b = ledger_find(&c->ledger, tag->batch);
 	assert(b && b->state == CONSIGNMENT_ASKED);
 	free(tag);
 	b->state = CONSIGNMENT_WAITING;
@@ -529,65 +397,16 @@ struct expclient *expclient_free(struct expclient *c)
 	if (!c)
 		return NULL;
 	child_free(c->child);
-	for (size_t i = 0; i < c->nbatches; i++)
-		consignment_free(c->batches[i]);
-	free(c->batches);
+	ledger_fini(&c->ledger);
 	free(c);
 	return NULL;
 }
 
 /* ---- what the agent says ---- */
 
-static bool is_owed(const struct expclient *c, size_t sink)
-{
-	for (size_t i = 0; i < c->nbatches; i++) {
-		if (c->batches[i]->sinks & 1ull << sink)
-			return true;
-	}
-	return false;
-}
-
-/* A new account, in the place of a removed sink's when there are too many. */
-static struct sink *new_sink(struct expclient *c, const char *name)
-{
-	struct sink *s = NULL;
-
-	if (c->nsinks < EXPCLIENT_SINKS_MAX)
-		s = &c->sinks[c->nsinks++];
-	for (size_t i = 0; !s && i < c->nsinks; i++) {
-		if (!c->sinks[i].is_current && !is_owed(c, i))
-			s = &c->sinks[i];
-	}
-	if (!s)
-		return NULL;
-	*s = (struct sink){ 0 };
-	snprintf(s->name, sizeof(s->name), "%s", name);
-	s->account.name = s->name;
-	return s;
-}
-
 int expclient_sinks(struct expclient *c, const char *const *names, size_t n)
 {
-	for (size_t i = 0; i < c->nsinks; i++)
-		c->sinks[i].is_current = false;
-	for (size_t i = 0; i < n; i++) {
-		struct sink *s = find_sink(c, names[i]);
-
-		if (!s)
-			s = new_sink(c, names[i]);
-		if (!s)
-			return -ENOBUFS;
-		s->is_current = true;
-	}
-	return 0;
-}
-
-static void join_current(struct expclient *c, struct consignment *b)
-{
-	for (size_t i = 0; i < c->nsinks && !b->tap; i++) {
-		if (c->sinks[i].is_current)
-			join(c, b, i);
-	}
+	return ledger_set_sinks(&c->ledger, names, n);
 }
 
 int expclient_send(struct expclient *c, const struct export_batch *batch)
@@ -601,14 +420,14 @@ int expclient_send(struct expclient *c, const struct export_batch *batch)
 
 		for (uint32_t i = 0; i < batch->nsamples; i++)
 			lost.nsamples += batch->samples[i].count;
-		join_current(c, &lost);
-		(void)account_rest(c, &lost, EXPORT_FATE_EXPORTER_LOST);
+		ledger_owe_current(&c->ledger, &lost);
+		(void)ledger_account_rest(&c->ledger, &lost, EXPORT_FATE_EXPORTER_LOST);
 		return err;
 	}
-	join_current(c, b);
-	err = add_batch(c, b);
+	ledger_owe_current(&c->ledger, b);
+	err = ledger_add(&c->ledger, b);
 	if (err) {
-		(void)account_rest(c, b, EXPORT_FATE_EXPORTER_LOST);
+		(void)ledger_account_rest(&c->ledger, b, EXPORT_FATE_EXPORTER_LOST);
 		return err;
 	}
 	b = NULL; /* it is in the list */
@@ -646,36 +465,35 @@ uint64_t expclient_abandon(struct expclient *c)
 {
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < c->nbatches; i++) {
-		for (size_t k = 0; k < c->nsinks; k++)
-			sum += c->batches[i]->left[k];
-		doubt_what_was_sent(c, c->batches[i]);
-		(void)account_rest(c, c->batches[i], EXPORT_FATE_SHUTDOWN);
+	for (size_t i = 0; i < c->ledger.nbatches; i++) {
+		struct consignment *b = c->ledger.batches[i];
+
+		for (size_t k = 0; k < c->ledger.nsinks; k++)
+			sum += b->left[k];
+		ledger_account_sending(&c->ledger, b);
+		(void)ledger_account_rest(&c->ledger, b, EXPORT_FATE_SHUTDOWN);
 	}
 	return sum;
 }
 
-void expclient_forfeit(struct expclient *c, uint64_t nsamples)
+void expclient_account(struct expclient *c, enum export_fate_kind kind, uint64_t nsamples)
 {
-	for (size_t i = 0; i < c->nsinks; i++) {
-		if (c->sinks[i].is_current)
-			c->sinks[i].account.samples[EXPORT_FATE_SHUTDOWN] += nsamples;
-	}
+	ledger_account_loose(&c->ledger, kind, nsamples);
 }
 
 size_t expclient_nsinks(const struct expclient *c)
 {
-	return c->nsinks;
+	return c->ledger.nsinks;
 }
 
-const struct expclient_sink *expclient_sink(const struct expclient *c, size_t i)
+const struct ledger_sink *expclient_sink(const struct expclient *c, size_t i)
 {
-	return &c->sinks[i].account;
+	return &c->ledger.sinks[i];
 }
 
 size_t expclient_nheld(const struct expclient *c)
 {
-	return c->nbatches;
+	return c->ledger.nbatches;
 }
 
 uint64_t expclient_restarts(const struct expclient *c)

@@ -4,7 +4,8 @@
  * A batch is kept (at most EXPCLIENT_HELD_MAX, EXPCLIENT_HELD_BYTES in all; the oldest are let go)
  * until the exporter says DONE, and sent again to its successor when it dies, with the ids of what
  * is settled. What it was sending when it died is IN_DOUBT: it may have arrived, and is not sent again.
- * What it still had of a batch that was let go is EXPORTER_LOST. A batch that three exporters died of
+ * What it still had of a batch that was let go is EXPORTER_LOST: an exporter that ends during an outage takes
+ * with it all that it had queued beyond what is kept here. A batch that three exporters died of
  * is POISONED. So for each sink: samples handed over = sum of final fates + pending.
  *
  * May touch: the exporter process. Never: the output.
@@ -12,15 +13,13 @@
 #ifndef AGENT_EXPCLIENT_H
 #define AGENT_EXPCLIENT_H
 
+#include "agent/ledger.h"
 #include "base/ipc.h"
 #include "base/loop.h"
-#include "exporter/msg.h"
 
 enum {
 	EXPCLIENT_HELD_MAX = 4,
 	EXPCLIENT_HELD_BYTES = 8 * 1024 * 1024,
-	EXPCLIENT_SINKS_MAX = 64,
-	EXPCLIENT_BATCHES_MAX = 8192,	/* that are not done, let go ones included */
 };
 
 struct expclient;
@@ -49,19 +48,13 @@ MUST_USE int expclient_subject(struct expclient *c, const struct export_facts *f
 /* CONFIG, FILE, STATUS, FLUSH. -EAGAIN, -EPIPE as child_tell(). */
 MUST_USE int expclient_tell(struct expclient *c, enum export_type type, const void *data, size_t len, int fd);
 
-struct expclient_sink {
-	const char *name;
-	uint64_t samples[EXPORT_FATE_COUNT];	/* by final fate */
-	uint64_t pending;
-	uint64_t overdone;	/* fates for more samples than were handed over; must be 0 */
-};
 size_t expclient_nsinks(const struct expclient *c);	/* those of before a reload included */
-const struct expclient_sink *expclient_sink(const struct expclient *c, size_t i);
+const struct ledger_sink *expclient_sink(const struct expclient *c, size_t i);
 size_t expclient_nheld(const struct expclient *c);	/* batches that are not done, let go or not */
 /* The agent ends: what has no fate yet is SHUTDOWN, or IN_DOUBT. Returns how many samples, of all sinks. */
 uint64_t expclient_abandon(struct expclient *c);
-/* So many samples will be in no batch any more: SHUTDOWN at each sink. */
-void expclient_forfeit(struct expclient *c, uint64_t nsamples);
+/* So many samples are in no batch: this is their fate at each sink. */
+void expclient_account(struct expclient *c, enum export_fate_kind kind, uint64_t nsamples);
 uint64_t expclient_restarts(const struct expclient *c);
 pid_t expclient_pid(const struct expclient *c);	/* -1 while there is none */
 

@@ -45,17 +45,12 @@ struct pending *pending_free(struct pending *p)
 	return NULL;
 }
 
-/* What is kept alive for it, if its process is gone. */
-static size_t bytes_of(const struct announcement *a)
-{
-	return sizeof(*a) + sizeof(*a->subject);
-}
-
 int pending_add(struct pending *p, struct subject *s, uint32_t number, const char *comm, uint64_t now_ns)
 {
 	struct announcement **bucket = &p->buckets[s->id % BUCKETS], *a;
+	size_t bytes = sizeof(*a) + sizeof(*s) + strlen(s->executable) + 1 + s->labels_len;
 
-	if (p->count == PENDING_MAX)
+	if (p->count == PENDING_MAX || bytes > PENDING_BYTES_MAX - p->bytes)
 		return -ENOSPC;
 	a = calloc(1, sizeof(*a));
 	if (!a)
@@ -63,13 +58,14 @@ int pending_add(struct pending *p, struct subject *s, uint32_t number, const cha
 	a->subject = subject_ref(s);
 	a->number = number;
 	a->since_ns = now_ns;
+	a->bytes = bytes;
 	memcpy(a->comm, comm, strnlen(comm, ABI_COMM_LEN));
 	a->bucket_next = *bucket;
 	*bucket = a;
 	*p->queue_end = a;
 	p->queue_end = &a->queue_next;
 	p->count++;
-	p->bytes += bytes_of(a);
+	p->bytes += bytes;
 	return 0;
 }
 
@@ -116,7 +112,7 @@ static struct announcement *unlink_at(struct pending *p, struct announcement **a
 	}
 	assert(p->count > 0);
 	p->count--;
-	p->bytes -= bytes_of(a);
+	p->bytes -= a->bytes;
 	return a;
 }
 
@@ -131,8 +127,10 @@ struct announcement *pending_take(struct pending *p, uint64_t subject_id)
 	return oldest ? unlink_at(p, oldest) : NULL;
 }
 
-void pending_give_up(struct pending *p, uint64_t before_ns)
+uint64_t pending_give_up(struct pending *p, uint64_t before_ns)
 {
+	uint64_t n = 0;
+
 	/* In the order of the queue, so that taking each out of it is no search. */
 	while (p->queue && p->queue->since_ns < before_ns) {
 		p->queue->made = true;
@@ -149,8 +147,10 @@ void pending_give_up(struct pending *p, uint64_t before_ns)
 			if (a->subject->announced == a->number)
 				a->subject->announced = 0;
 			announcement_free(unlink_at(p, at));
+			n++;
 		}
 	}
+	return n;
 }
 
 size_t pending_count(const struct pending *p)

@@ -1,7 +1,7 @@
 /*
  * pending - subjects that are to be announced, or wait for the answer.
  *
- * At most PENDING_MAX. One subject may stand in it several times: it was announced again before its
+ * At most PENDING_MAX, and PENDING_BYTES_MAX with what they keep alive. One subject may stand in it several times: it was announced again before its
  * first answer. Answers come in the order of the announcements.
  *
  * May touch: references to subjects. Never: announce by itself.
@@ -12,7 +12,7 @@
 #include "agent/procs.h"
 #include "bpf/abi.h"
 
-enum { PENDING_MAX = 65536 };
+enum { PENDING_MAX = 65536, PENDING_BYTES_MAX = 16 * 1024 * 1024 };
 
 struct announcement {
 	struct announcement *bucket_next;	/* newest first */
@@ -20,6 +20,7 @@ struct announcement {
 	struct subject *subject;		/* a reference */
 	uint32_t number;			/* of the relabeling */
 	bool made;
+	size_t bytes;				/* with its subject, which may outlive its process for it */
 	char comm[ABI_COMM_LEN + 1];
 	uint64_t since_ns;
 };
@@ -44,8 +45,8 @@ enum { PENDING_LATER = 1 };
 MUST_USE int pending_make(struct pending *p, int (*fn)(void *arg, const struct announcement *a), void *arg);
 /* The oldest announcement of this subject, or NULL; the caller's. */
 struct announcement *pending_take(struct pending *p, uint64_t subject_id);
-/* Gives up what has waited since before before_ns; `announced` of those subjects is 0 again. */
-void pending_give_up(struct pending *p, uint64_t before_ns);
+/* Gives up what has waited since before before_ns; `announced` of those subjects is 0 again. How many. */
+uint64_t pending_give_up(struct pending *p, uint64_t before_ns);
 size_t pending_count(const struct pending *p);
 size_t pending_bytes(const struct pending *p);
 

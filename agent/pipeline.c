@@ -108,6 +108,10 @@ static int on_window(struct pipeline *p, const struct event *e)
 {
 	int err;
 
+	if (e->window.last && p->last_ended_ns) {
+		p->hurried = true;
+		return pipeline_finish_windows(p);
+	}
 	if (e->window.last) {
 		p->last_ended_ns = MAX(e->time_ns, (uint64_t)1);
 		if ((err = on_turn(p, UINT64_MAX)) || (err = pipeline_settle_overdue(p, UINT64_MAX)) ||
@@ -228,7 +232,7 @@ int pipeline_event(struct pipeline *p, const struct event *e)
 	if (!err && may_ask_rows(e->type))
 		err = pipeline_ask_rows(p);
 	p->inside = false;
-	return err ? err : p->filter_err;
+	return err;
 }
 
 bool pipeline_idle(const struct pipeline *p)

@@ -34,8 +34,11 @@ struct pipeline_ops {
 	int (*batch)(void *arg, const struct export_batch *b);	/* a window or tap is named and ready */
 	/* A subject is sampled for the first time, or since EVENT_RELABEL -> EVENT_LABELS. */
 	int (*announce)(void *arg, const struct pipeline_subject *s);
-	/* From now on BPF is to keep one sample in N of this process; 1: all, 0: none. No answer. */
-	int (*filter)(void *arg, uint32_t pid, uint32_t keep_one_in);
+	/*
+	 * From now on BPF is to keep one sample in N of this process; 1: all, 0: none. False: it has no room for
+	 * that, and is told again. Optional.
+	 */
+	bool (*filter)(void *arg, uint32_t pid, uint32_t keep_one_in);
 };
 
 /* Why a sample that BPF delivered is in no window. */
@@ -65,7 +68,11 @@ struct pipeline_stats {
 	uint64_t files_refused;	/* times that a file was not opened: too many were */
 	uint64_t rows_evicted;	/* files whose rows were dropped for memory */
 	uint64_t windows;	/* handed on */
+	uint64_t excluded;	/* aggregated, and left out of their window: they were not to be sampled */
+	uint64_t names_late;	/* addresses whose window did not wait any longer for their names */
 	uint64_t labels_late;	/* subjects whose window did not wait any longer for their labels */
+	uint64_t announce_full;	/* times that a subject could not be announced: too many wait */
+	uint64_t announce_unanswered;	/* announcements that were given up */
 	uint64_t taps, taps_refused;	/* begun; EVENT_TAP when EXPORT_TAPS_MAX were open, or that made no sense */
 	uint64_t taps_full;	/* samples that are not in a tap because it was full */
 	uint64_t counters[ABI_CNT_COUNT];	/* of BPF, as last reported */

@@ -16,7 +16,9 @@ void pipeline_note_subject(struct pipeline *p, struct subject *s, const char *co
 	if (!p->start.labels_wait_ns || s->announced == p->relabeling)
 		return;
 	/* Without room or memory it is for its next sample to do. */
-	if (pending_add(p->pending, s, p->relabeling, comm, p->now_ns) == 0)
+	if (pending_add(p->pending, s, p->relabeling, comm, p->now_ns))
+		p->stats.announce_full++;
+	else
 		s->announced = p->relabeling;
 }
 
@@ -43,17 +45,17 @@ int pipeline_announce(struct pipeline *p)
 
 void pipeline_sweep_labels(struct pipeline *p)
 {
-	pending_give_up(p->pending, p->now_ns - MIN(p->now_ns, ANSWER_WAIT_NS));
+	p->stats.announce_unanswered += pending_give_up(p->pending, p->now_ns - MIN(p->now_ns, ANSWER_WAIT_NS));
 }
 
 /* ---- what BPF is to keep ---- */
 
-static int tell_filter(struct pipeline *p, struct proc *proc, uint32_t keep_one_in)
+static void tell_filter(struct pipeline *p, struct proc *proc, uint32_t keep_one_in)
 {
 	if (proc->filter == keep_one_in)
-		return 0;
-	proc->filter = keep_one_in;
-	return p->conf.ops->filter ? p->conf.ops->filter(p->conf.arg, proc->pid, keep_one_in) : 0;
+		return;
+	if (!p->conf.ops->filter || p->conf.ops->filter(p->conf.arg, proc->pid, keep_one_in))
+		proc->filter = keep_one_in;
 }
 
 /* A later process may have the pid of one that has ended. */
@@ -62,18 +64,21 @@ static bool has_ended(const struct proc *proc)
 	return proc->exited_ns && proc->threads_known;
 }
 
-int pipeline_filter(struct pipeline *p, struct proc *proc)
+/*
+ * By an answer of before the present relabeling nobody is filtered: without samples it would not be
+ * announced again, should the new answer be lost.
+ */
+void pipeline_filter(struct pipeline *p, struct proc *proc)
 {
-	return tell_filter(p, proc, has_ended(proc) ? 1 : proc->subject->keep_one_in);
+	if (has_ended(proc))
+		tell_filter(p, proc, 1);
+	else if (proc->subject->labelled == p->relabeling)
+		tell_filter(p, proc, proc->subject->keep_one_in);
 }
 
 void pipeline_process_ends(void *arg, struct proc *proc)
 {
-	struct pipeline *p = arg;
-	int err = tell_filter(p, proc, 1);
-
-	if (err && !p->filter_err)
-		p->filter_err = err;
+	tell_filter(arg, proc, 1);
 }
 
 /* ---- answers ---- */
@@ -129,14 +134,15 @@ int pipeline_take_labels(struct pipeline *p, const struct event_labels *l)
 	s->keep_one_in = l->keep_one_in;
 	/* Where the process has another subject by now, BPF is as that one wants it. */
 	proc = procs_find(p->procs, s->pid);
-	if (proc && (err = pipeline_filter(p, proc)))
-		return err;
+	if (proc)
+		pipeline_filter(p, proc);
 	return pipeline_finish_windows(p);
 }
 
 static int lift_filter(void *arg, struct proc *proc)
 {
-	return tell_filter(arg, proc, 1);
+	tell_filter(arg, proc, 1);
+	return 0;
 }
 
 /* Who is skipped must be sampled to be announced; the answer makes the filter again. */

@@ -114,10 +114,11 @@ int pipeline_unwind_sample(void *arg, struct sample *sample)
 		procs_set_kernel_thread(proc);
 	note_cgroup(proc->subject, head);
 	pipeline_note_subject(p, proc->subject, head->comm);
+	pipeline_filter(p, proc); /* there may be room for it by now */
 	/* It was on its way when it was said, or BPF has no room for the process. */
 	if (!proc->subject->keep_one_in) {
 		pipeline_count_drop(p, PIPELINE_DROP_FILTERED);
-		return pipeline_filter(p, proc);
+		return 0;
 	}
 	r = try_sample(p, s, proc->maps, proc->subject, false, true);
 	if (r == 1)

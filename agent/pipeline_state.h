@@ -71,7 +71,7 @@ struct pipeline {
 	bool rescanning;
 	bool doubtful;				/* records were lost since that scan began */
 	bool inside;				/* an event is being handled */
-	int filter_err;				/* of pipeline_process_ends(), which has nobody to return it to */
+	bool hurried;				/* nothing is waited for any more */
 	struct pipeline_stats stats;
 };
 
@@ -106,8 +106,8 @@ MUST_USE int pipeline_announce(struct pipeline *p);	/* those that were noted */
 void pipeline_sweep_labels(struct pipeline *p);
 MUST_USE int pipeline_take_labels(struct pipeline *p, const struct event_labels *l);
 MUST_USE int pipeline_relabel(struct pipeline *p);
-/* BPF is to agree with what we know of it. */
-MUST_USE int pipeline_filter(struct pipeline *p, struct proc *proc);
+/* BPF is to agree with what we know of it, once we know it. */
+void pipeline_filter(struct pipeline *p, struct proc *proc);
 void pipeline_process_ends(void *arg, struct proc *proc);	/* for procs_on_end() */
 
 /* ---- pipeline_windows.c ---- */

@@ -31,22 +31,32 @@ static bool waited_for_labels(const struct pipeline *p, const struct closing *c)
 
 static bool ready(const struct pipeline *p, const struct closing *c)
 {
+	if (p->hurried)
+		return true;
+	if (!p->start.labels_wait_ns)
+		return window_named(c->window);
 	if (!window_named(c->window))
-		return false;
-	return !p->start.labels_wait_ns || window_labelled(c->window) || waited_for_labels(p, c);
+		return passed_ns(p, c->ended_ns) >= p->start.labels_wait_ns;
+	return window_labelled(c->window) || waited_for_labels(p, c);
 }
 
 static int hand_on(struct pipeline *p, struct closing *c)
 {
 	const struct export_batch *batch;
-	int err = window_build(c->window, &batch);
+	uint32_t nunnamed = 0;
+	int err = window_give_up_names(c->window, &nunnamed);
 
 	if (!err)
-		err = p->conf.ops->batch(p->conf.arg, batch);
+		err = window_build(c->window, &batch);
+	if (err)
+		return err;
+	p->stats.excluded += c->tap ? 0 : window_nexcluded(c->window);
+	err = p->conf.ops->batch(p->conf.arg, batch);
 	if (err)
 		return err;
 	if (!c->tap) {
 		p->stats.windows++;
+		p->stats.names_late += nunnamed;
 		p->stats.labels_late += p->start.labels_wait_ns ? window_nunlabelled(c->window) : 0;
 	}
 	c->window = window_free(c->window);

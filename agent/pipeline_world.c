@@ -267,7 +267,9 @@ static int on_thread_exit(struct pipeline *p, const struct event *e)
 
 	procs_thread_exit(p->procs, e->exit.pid, e->exit.tid == e->exit.pid, e->time_ns);
 	proc = procs_find(p->procs, e->exit.pid);
-	return proc && proc->exited_ns ? pipeline_filter(p, proc) : 0;
+	if (proc && proc->exited_ns)
+		pipeline_filter(p, proc);
+	return 0;
 }
 
 int pipeline_apply_sideband(void *arg, const struct event *e)

@@ -145,6 +145,10 @@ static void add_samples(struct report *r, const struct pipeline_stats *s)
 	for (int o = 0; o < UNWIND_OUTCOME_COUNT; o++)
 		add(r, EXPORT_METRIC_OUTCOMES, "", unwind_outcome_text((enum unwind_outcome)o), s->outcomes[o]);
 	add(r, EXPORT_METRIC_LABELS_LATE, "", "", s->labels_late);
+	add(r, EXPORT_METRIC_NAMES_LATE, "", "", s->names_late);
+	add(r, EXPORT_METRIC_EXCLUDED, "", "", s->excluded);
+	add(r, EXPORT_METRIC_ANNOUNCE_LOST, "", "full", s->announce_full);
+	add(r, EXPORT_METRIC_ANNOUNCE_LOST, "", "unanswered", s->announce_unanswered);
 	add(r, EXPORT_METRIC_TAPS, "", "", s->taps);
 	add(r, EXPORT_METRIC_SIDEBAND_LOST, "", "", s->sideband_lost);
 	add(r, EXPORT_METRIC_ROWS_EVICTED, "", "", s->rows_evicted);
@@ -154,7 +158,7 @@ static void add_samples(struct report *r, const struct pipeline_stats *s)
 static void add_sinks(struct report *r, const struct expclient *c)
 {
 	for (size_t i = 0; i < expclient_nsinks(c); i++) {
-		const struct expclient_sink *s = expclient_sink(c, i);
+		const struct ledger_sink *s = expclient_sink(c, i);
 
 		for (int k = 0; k < EXPORT_FATE_COUNT; k++) {
 			enum export_fate_kind kind = (enum export_fate_kind)k;
@@ -262,7 +266,7 @@ static uint64_t count_windows(const struct report_source *src)
 	return sum;
 }
 
-static void log_sink(const struct expclient_sink *s)
+static void log_sink(const struct ledger_sink *s)
 {
 	struct text fates = { .s = "" };
 	uint64_t sum = s->pending;

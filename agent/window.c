@@ -31,6 +31,7 @@ struct window {
 	bool kernel_asked, kernel_answered;
 	size_t nlabelled;	/* subjects of stacks[0..nlabelled) have labels, and keep them */
 	uint32_t nunlabelled;
+	uint64_t nexcluded;
 	bool built;
 };
 
@@ -389,6 +390,30 @@ int window_kernel(struct window *w, const struct event_kernel *k)
 	return 1;
 }
 
+int window_give_up_names(struct window *w, uint32_t *ret_n)
+{
+	uint32_t n = 0;
+	int r;
+
+	for (uint32_t i = 0; i < w->nslices; i++) {
+		struct slice *s = &w->slices[i];
+		int err = 0;
+
+		for (uint32_t k = s->from; k < s->to && !s->answered && !err; k++)
+			err = locate_failed_file(w, w->order[k], aggregate_frame(w->stacks, w->order[k]));
+		if (err)
+			return err;
+		n += s->answered ? 0 : s->to - s->from;
+		w->nanswered += !s->answered;
+		s->answered = true;
+	}
+	r = window_kernel(w, &(struct event_kernel){ .nsymbols = 0 });
+	if (r < 0)
+		return r;
+	*ret_n = n;
+	return 0;
+}
+
 bool window_named(const struct window *w)
 {
 	return w->nanswered == w->nslices && w->kernel_asked == w->kernel_answered;
@@ -406,6 +431,11 @@ bool window_labelled(struct window *w)
 uint32_t window_nunlabelled(const struct window *w)
 {
 	return w->nunlabelled;
+}
+
+uint64_t window_nexcluded(const struct window *w)
+{
+	return w->nexcluded;
 }
 
 size_t window_bytes(const struct window *w)
@@ -459,6 +489,11 @@ static int build_samples(struct window *w)
 					     .nanoseconds = s->nanoseconds };
 		int err;
 
+		/* It was sampled before that was known. Of a thinned one each sample stands for its own time. */
+		if (!s->subject->keep_one_in) {
+			w->nexcluded += s->count;
+			continue;
+		}
 		for (uint32_t k = 0; k < s->nframes; k++) {
 			frames[k] = w->locations[index[k]];
 			assert(frames[k] != NO_LOCATION);

@@ -35,8 +35,14 @@ MUST_USE int window_kernel(struct window *w, const struct event_kernel *k);
 bool window_named(const struct window *w);
 /* Whether all its subjects have labels. Costs O(stacks) over the window's life. */
 bool window_labelled(struct window *w);
-/* The batch, with the labels that are there now; valid while the window is. */
+/* What is not named yet is module+offset. *ret_n: how many addresses. */
+MUST_USE int window_give_up_names(struct window *w, uint32_t *ret_n);
+/*
+ * The batch, with the labels that are there now; valid while the window is. Samples of subjects that
+ * are not to be sampled, as is known by now, are left out.
+ */
 MUST_USE int window_build(struct window *w, const struct export_batch **ret);
+uint64_t window_nexcluded(const struct window *w); /* samples that were left out */
 uint32_t window_nunlabelled(const struct window *w); /* subjects that were built without labels */
 size_t window_bytes(const struct window *w);
 

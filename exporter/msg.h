@@ -212,6 +212,7 @@ struct export_taken {
 	X(POISONED, "poisoned")		/* the exporter dies of it */ \
 	X(EXPORTER_LOST, "exporter_lost") /* the exporter died, and the agent had let go of the batch */ \
 	X(ENDPOINT_REMOVED, "endpoint_removed")		\
+	X(EXCLUDED, "excluded")		/* in no batch: not to be sampled, as was known too late */ \
 	X(SHUTDOWN, "shutdown")
 
 enum export_fate_kind {
@@ -275,6 +276,9 @@ struct export_tap {
 	X(WINDOWS, "flamed_windows_total", COUNTER, "end", "Windows by why they ended.")				\
 	X(BATCHES_HELD, "flamed_batches_held", GAUGE, "", "Windows that are not delivered yet.")			\
 	X(LABELS_LATE, "flamed_labels_late_total", COUNTER, "", "Processes whose window did not wait for labels.")	\
+	X(NAMES_LATE, "flamed_names_late_total", COUNTER, "", "Addresses whose window did not wait for names.")		\
+	X(EXCLUDED, "flamed_samples_excluded_total", COUNTER, "", "Samples left out of windows: not to be sampled.")	\
+	X(ANNOUNCE_LOST, "flamed_announcements_lost_total", COUNTER, "reason", "Processes to be told again for labels.") \
 	X(TAPS, "flamed_taps_total", COUNTER, "", "Profiles taken on demand.")						\
 	X(RESTARTS, "flamed_child_restarts_total", COUNTER, "child", "Child processes that were replaced.")		\
 	X(QUARANTINED, "flamed_files_quarantined", GAUGE, "", "Files that the symbolizer died of twice.")		\

@@ -132,13 +132,16 @@ static int on_announce(void *arg, const struct pipeline_subject *s)
 	return 0;
 }
 
-static int on_filter(void *arg, uint32_t pid, uint32_t keep_one_in)
+static bool on_filter(void *arg, uint32_t pid, uint32_t keep_one_in)
 {
 	struct world *w = arg;
 	size_t len = strlen(w->filters);
 
+	if (w->filters_full && keep_one_in != 1)
+		return false;
+
 	snprintf(w->filters + len, sizeof(w->filters) - len, "%u:%u ", pid, keep_one_in);
-	return 0;
+	return true;
 }
 
 static const struct pipeline_ops ops = { .open = on_open, .rows = on_rows, .names = on_names,

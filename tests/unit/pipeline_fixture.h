@@ -49,6 +49,7 @@ struct world {
 	uint32_t nannounced;
 	int announce_err;		/* what the next announcements return */
 	char filters[4096];		/* calls: "pid:n pid:n " */
+	bool filters_full;		/* BPF has no room for another one */
 	char *paths[WORLD_FILES_MAX];	/* by file id */
 	uint32_t nopens, nrows_asked, nnames_asked, nrescans;
 	uint64_t naddrs_asked;

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <cmocka.h>
@@ -306,7 +307,7 @@ static void turn(void)
 		assert_true(condition);                                           \
 	} while (0)
 
-static const struct expclient_sink *sink(const char *name)
+static const struct ledger_sink *sink(const char *name)
 {
 	for (size_t i = 0; i < expclient_nsinks(client); i++) {
 		if (strcmp(expclient_sink(client, i)->name, name) == 0)
@@ -319,7 +320,7 @@ static const struct expclient_sink *sink(const char *name)
 /* The law of a sink. */
 static void check(const char *name, uint64_t handed_over)
 {
-	const struct expclient_sink *s = sink(name);
+	const struct ledger_sink *s = sink(name);
 	uint64_t sum = s->pending;
 
 	for (int k = 0; k < EXPORT_FATE_COUNT; k++)
@@ -482,6 +483,53 @@ static void windows_that_no_exporter_takes_are_bounded(void **state UNUSED)
 	check_fate("a", EXPORT_FATE_DELIVERED, 40);
 }
 
+/* What the log says while many are sent: standard error is a file meanwhile. */
+static void lose_some(uint64_t n, size_t bytes, char *ret, size_t size)
+{
+	int before = dup(STDERR_FILENO), file = memfd_create("log", MFD_CLOEXEC);
+	ssize_t len;
+
+	assert_true(before >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+	log_set_level(LOG_ERROR);
+	for (uint64_t id = 1; id <= n; id++)
+		send_sized(id, 10, 0, bytes);
+	assert_true(dup2(before, STDERR_FILENO) >= 0);
+	len = pread(file, ret, size - 1, 0);
+	ret[len > 0 ? len : 0] = 0;
+	close(before);
+	close(file);
+}
+
+static void a_lost_window_is_told_with_the_true_reason(void **state UNUSED)
+{
+	char text[4096];
+
+	start(DELIVER, DELIVER, 0);
+	lose_some(3, 10 << 20, text, sizeof(text));
+	assert_non_null(strstr(text, "large windows came faster than the exporter takes them"));
+	assert_null(strstr(text, "did not get to it"));
+	WAIT_FOR(ndone == 3);
+	check("a", 30);
+	client = expclient_free(client);
+	start(DELIVER, DELIVER, 0);
+	lose_some(EXPCLIENT_HELD_MAX + 1, 10, text, sizeof(text));
+	assert_non_null(strstr(text, "the exporter did not get to it"));
+	assert_null(strstr(text, "large windows"));
+	WAIT_FOR(ndone == EXPCLIENT_HELD_MAX + 1);
+	check("a", (EXPCLIENT_HELD_MAX + 1) * 10);
+}
+
+static void what_is_in_no_batch_has_a_fate_at_each_current_sink(void **state UNUSED)
+{
+	start(DELIVER, DELIVER, 0);
+	expclient_account(client, EXPORT_FATE_EXCLUDED, 5);
+	set_sinks("b", NULL);
+	expclient_account(client, EXPORT_FATE_EXCLUDED, 2);
+	check("a", 5);
+	check("b", 7);
+	check_fate("b", EXPORT_FATE_EXCLUDED, 7);
+}
+
 static void fates_beyond_what_was_handed_over_are_told(void **state UNUSED)
 {
 	start(TWICE, TWICE, 0);
@@ -535,13 +583,13 @@ static void sinks_come_and_go(void **state UNUSED)
 static void accounts_of_removed_sinks_make_room(void **state UNUSED)
 {
 	start(DELIVER, DELIVER, 0);
-	for (int i = 0; i < 3 * EXPCLIENT_SINKS_MAX; i++) {
+	for (int i = 0; i < 3 * LEDGER_SINKS_MAX; i++) {
 		char name[32];
 
 		snprintf(name, sizeof(name), "sink-%d", i);
 		set_sinks(name, NULL);
 	}
-	assert_int_equal(expclient_nsinks(client), EXPCLIENT_SINKS_MAX);
+	assert_int_equal(expclient_nsinks(client), LEDGER_SINKS_MAX);
 	assert_int_equal(sink("sink-191")->pending, 0);
 }
 
@@ -648,6 +696,8 @@ int main(int argc, char **argv UNUSED)
 		TEST(bytes_are_bounded_too),
 		TEST(a_let_go_batch_gets_its_fates_as_long_as_its_exporter_lives),
 		TEST(windows_that_no_exporter_takes_are_bounded),
+		TEST(a_lost_window_is_told_with_the_true_reason),
+		TEST(what_is_in_no_batch_has_a_fate_at_each_current_sink),
 		TEST(fates_beyond_what_was_handed_over_are_told),
 		TEST(what_the_exporter_is_silent_about_is_lost),
 		TEST(what_the_exporter_refuses_is_rejected),

@@ -153,6 +153,30 @@ static void the_table_is_bounded(void **state UNUSED)
 	assert_int_equal(pending_bytes(pending), empty);
 }
 
+static void what_it_keeps_alive_is_bounded_in_bytes(void **state UNUSED)
+{
+	static char path[8000];
+	size_t empty = pending_bytes(pending);
+	uint32_t pid = 0;
+	struct proc *p;
+	int err;
+
+	memset(path, '/', sizeof(path) - 1);
+	do {
+		assert_int_equal(procs_get(procs, ++pid, 1, &p), 0);
+		assert_int_equal(procs_set_executable(p, path), 0);
+		err = pending_add(pending, p->subject, 1, "", 0);
+	} while (!err);
+	assert_int_equal(err, -ENOSPC);
+	assert_in_range(pid, PENDING_BYTES_MAX / 8400, PENDING_BYTES_MAX / 8000);
+	assert_in_range(pending_bytes(pending) - empty, PENDING_BYTES_MAX - 8400, PENDING_BYTES_MAX);
+	/* What changes meanwhile does not matter. */
+	for (uint32_t i = 1; i < pid; i++)
+		assert_int_equal(subject_set_labels(subject_of(i), 0, path, sizeof(path)), 0);
+	assert_int_equal(pending_give_up(pending, 1), pid - 1);
+	assert_int_equal(pending_bytes(pending), empty);
+}
+
 static void any_failed_allocation_is_reported(void **state UNUSED)
 {
 	struct subject *s = subject_of(1);
@@ -182,6 +206,7 @@ int main(void)
 		TEST(what_waited_too_long_may_be_announced_again),
 		TEST(a_subject_is_kept_while_it_waits),
 		TEST(the_table_is_bounded),
+		TEST(what_it_keeps_alive_is_bounded_in_bytes),
 		TEST(any_failed_allocation_is_reported),
 	};
 

@@ -86,7 +86,7 @@ static void expect_end(uint64_t time_ns)
 	world_window(&world, time_ns, true);
 	world_settle(&world, time_ns);
 	world_turn(&world, time_ns + SEC);
-	assert_int_equal(stats()->samples, world.nbatch_samples);
+	assert_int_equal(stats()->samples, world.nbatch_samples + stats()->excluded);
 	assert_int_equal(stats()->samples + drops(), world.nsent);
 	assert_true(pipeline_idle(world.p));
 	assert_int_equal(stats()->windows, world.nbatches);
@@ -552,13 +552,131 @@ static void a_relabeling_reaches_skipped_processes(void **state UNUSED)
 	sample_and_turn(T0 + 4 * SEC, 8);
 	assert_int_equal(world.nannounced, 4);
 	assert_int_equal(stats()->dropped[PIPELINE_DROP_FILTERED], 2);
-	expect_filters("7:0 8:0 ");	/* as before, until we know better */
+	expect_filters("");	/* or a lost answer would be the last */
 	world_label_one(&world, T0 + 5 * SEC, 1);
 	world_label_one(&world, T0 + 5 * SEC, 0);
-	expect_filters("7:1 ");
+	expect_filters("8:0 ");
 	sample_and_turn(T0 + 6 * SEC, 7);
 	assert_int_equal(stats()->samples, 3);
 	expect_end(T0 + 10 * SEC);
+}
+
+/* The old verdict holds until the new one is there, but must not keep its subject from asking for it. */
+static void an_answer_lost_after_a_relabeling_is_asked_for_again(void **state UNUSED)
+{
+	run(T0, 7, "/bin/a");
+	sample_and_turn(T0 + SEC, 7);
+	world_label_all(&world, T0 + 2 * SEC, 0);
+	world_relabel(&world, T0 + 3 * SEC);
+	sample_and_turn(T0 + 4 * SEC, 7);
+	assert_int_equal(world.nannounced, 2);
+	expect_filters("7:0 7:1 ");
+	world_turn(&world, T0 + 70 * SEC);	/* nobody answers */
+	assert_int_equal(stats()->announce_unanswered, 1);
+	sample_and_turn(T0 + 71 * SEC, 7);
+	assert_int_equal(world.nannounced, 3);
+	free(TAKE(world.announced));
+	expect_filters("");
+	expect_end(T0 + 80 * SEC);
+}
+
+/* ---- what was sampled before it was known that it is not to be ------------------------------------ */
+
+static void what_is_skipped_by_the_end_of_its_window_is_left_out_of_it(void **state UNUSED)
+{
+	run(T0, 7, "/bin/short");
+	run(T0, 8, "/bin/b");
+	for (int i = 0; i < 5; i++)
+		sample_at(T0 + SEC, 7);
+	sample_and_turn(T0 + SEC, 8);
+	world_exit(&world, T0 + SEC + MS, 7);
+	world_tap(&world, T0 + SEC, 99, SEC);
+	world_turn(&world, T0 + 2 * SEC);
+	world_window(&world, T0 + 3 * SEC, false);
+	world_settle(&world, T0 + 3 * SEC);
+	world_label_one(&world, T0 + 4 * SEC, 0);
+	world_label_one(&world, T0 + 4 * SEC, 1);
+	expect_subjects(world.nbatches - 1, "8 exe_pid=8 service_name=b\n");
+	assert_int_equal(stats()->samples, 6);
+	assert_int_equal(stats()->excluded, 5);
+	assert_int_equal(world.nbatch_samples, 1);
+}
+
+/* Their periods are their own: thinned or not, each stands for what it was. */
+static void what_is_thinned_by_the_end_of_its_window_stays_in_it(void **state UNUSED)
+{
+	run(T0, 7, "/bin/a");
+	sample_and_turn(T0 + SEC, 7);
+	world_label_all(&world, T0 + 2 * SEC, 10);
+	world_window(&world, T0 + 3 * SEC, false);
+	world_settle(&world, T0 + 3 * SEC);
+	assert_int_equal(stats()->excluded, 0);
+	assert_int_equal(world.nbatch_samples, 1);
+	expect_end(T0 + 10 * SEC);
+}
+
+static void a_filter_without_room_is_tried_again_with_the_next_sample(void **state UNUSED)
+{
+	run(T0, 7, "/bin/a");
+	run(T0, 8, "/bin/b");
+	sample_at(T0 + SEC, 7);
+	sample_and_turn(T0 + SEC, 8);
+	world.filters_full = true;
+	world_label_one(&world, T0 + 2 * SEC, 0);
+	world_label_one(&world, T0 + 2 * SEC, 10);
+	sample_at(T0 + 3 * SEC, 7);
+	sample_and_turn(T0 + 3 * SEC, 8);
+	expect_filters("");
+	assert_int_equal(stats()->dropped[PIPELINE_DROP_FILTERED], 1);
+	world.filters_full = false;
+	sample_at(T0 + 4 * SEC, 7);
+	sample_and_turn(T0 + 4 * SEC, 8);
+	expect_filters("7:0 8:10 ");
+	sample_and_turn(T0 + 5 * SEC, 7);
+	expect_filters("");
+	expect_end(T0 + 10 * SEC);
+}
+
+/* ---- names ---------------------------------------------------------------------------------------- */
+
+static void unnamed_window(uint64_t time_ns, bool last)
+{
+	uint32_t rows;
+
+	run(T0, 7, "/bin/a");
+	sample_and_turn(T0 + SEC, 7);
+	world_label_all(&world, T0 + SEC, 1);
+	rows = world.nrows_asked;
+	world_window(&world, time_ns, last);
+	assert_int_equal(world.nrows_asked, rows);
+	assert_non_null(world.requests);
+	assert_true(world.requests->is_names);
+	assert_int_equal(world.nbatches, 0);
+}
+
+static void a_window_does_not_wait_for_names_longer_than_it_may(void **state UNUSED)
+{
+	char *text;
+
+	unnamed_window(T0 + 2 * SEC, false);
+	world_turn(&world, T0 + 2 * SEC + WAIT - 1);
+	assert_int_equal(world.nbatches, 0);
+	world_turn(&world, T0 + 2 * SEC + WAIT);
+	assert_int_equal(world.nbatches, 1);
+	text = world_text(&world, 0);
+	assert_non_null(strstr(text, "a+0x"));
+	free(text);
+	assert_true(stats()->names_late > 0);
+	world_settle(&world, T0 + 3 * SEC + WAIT);	/* the names come, for nobody */
+	expect_end(T0 + 30 * SEC);
+}
+
+static void at_the_very_end_windows_are_handed_on_as_they_are(void **state UNUSED)
+{
+	unnamed_window(T0 + 2 * SEC, true);
+	world_window(&world, T0 + 4 * SEC, true);
+	assert_int_equal(world.nbatches, 1);
+	assert_int_equal(stats()->samples, world.nbatch_samples);
 }
 
 /* BPF has multiplied their period. */
@@ -662,6 +780,12 @@ int main(void)
 		TEST(a_process_that_no_scan_meets_any_more_is_not_filtered),
 		TEST(a_verdict_about_the_past_filters_nobody),
 		TEST(a_relabeling_reaches_skipped_processes),
+		TEST(an_answer_lost_after_a_relabeling_is_asked_for_again),
+		TEST(what_is_skipped_by_the_end_of_its_window_is_left_out_of_it),
+		TEST(what_is_thinned_by_the_end_of_its_window_stays_in_it),
+		TEST(a_filter_without_room_is_tried_again_with_the_next_sample),
+		TEST(a_window_does_not_wait_for_names_longer_than_it_may),
+		TEST(at_the_very_end_windows_are_handed_on_as_they_are),
 		TEST(thinned_samples_are_not_thinned_again),
 		TEST(what_is_kept_for_labels_counts_as_memory),
 		TEST(announcements_without_end_are_bounded),

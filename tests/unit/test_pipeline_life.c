@@ -156,13 +156,13 @@ static void expect_same_batches(const struct world *a, const struct world *b)
 
 static void every_sample_is_aggregated_or_dropped_with_a_reason(void **state UNUSED)
 {
-	uint64_t ntaps = 0, nlate = 0, nfiltered = 0, nannounced = 0;
+	uint64_t ntaps = 0, nlate = 0, nfiltered = 0, nannounced = 0, nexcluded = 0, nunnamed = 0;
 
 	for (uint64_t seed = 1; seed <= 40; seed++) {
 		start_world(NULL, seed);
 		live(&world, seed, 3000);
 		assert_int_equal(stats()->samples + drops(), world.nsent);
-		assert_int_equal(world.nbatch_samples, stats()->samples);
+		assert_int_equal(world.nbatch_samples + stats()->excluded, stats()->samples);
 		assert_int_equal(stats()->malformed, 0);
 		/* A tap that began with the last window has no time of its own. */
 		assert_in_range(world.nbatches, stats()->windows, stats()->windows + stats()->taps);
@@ -171,10 +171,13 @@ static void every_sample_is_aggregated_or_dropped_with_a_reason(void **state UNU
 		nlate += stats()->labels_late;
 		nfiltered += stats()->dropped[PIPELINE_DROP_FILTERED];
 		nannounced += world.nannounced;
+		nexcluded += stats()->excluded;
+		nunnamed += stats()->names_late;
 		world_fini(&world);
 	}
 	/* It was a life. */
-	assert_true(ntaps > 40 && nlate > 40 && nfiltered > 40 && nannounced > 400);
+	assert_true(ntaps > 40 && nlate > 40 && nfiltered > 40 && nannounced > 400 && nexcluded > 40 &&
+		    nunnamed > 40);
 }
 
 static void with_little_memory_too(void **state UNUSED)
@@ -186,7 +189,7 @@ static void with_little_memory_too(void **state UNUSED)
 		start_world(&conf, seed);
 		live(&world, seed, 3000);
 		assert_int_equal(stats()->samples + drops(), world.nsent);
-		assert_int_equal(world.nbatch_samples, stats()->samples);
+		assert_int_equal(world.nbatch_samples + stats()->excluded, stats()->samples);
 		world_fini(&world);
 	}
 }
