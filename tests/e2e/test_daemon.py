@@ -173,6 +173,23 @@ def test_processes_that_are_excluded_cost_nothing():
     assert final.drops["filtered"] > 100, final.text
 
 
+def test_short_processes_that_are_excluded_leave_nothing():
+    """Each is over before its labels are known, or nearly so."""
+    server = Standin()
+    path, service = daemon.program("chain_c", "short-excluded")
+    d = Daemon({"processes": {"exclude": [service]}, "endpoints": [endpoint(server.url, name="main")]}, window_s=1)
+    for _ in range(40):
+        harness.run_each({0: [path, "0.1"]})
+    d.wait_windows(1)
+    d.wait_delivered()
+    d.wait_metric(lambda m: m.sink("main").get("excluded", 0) > 20, "samples to be left out")
+    final = d.stop()
+    assert not server.stored(service_name=service)
+    fates = final.sinks["main"]
+    assert server.total() == fates["delivered"], final.text
+    assert final.samples == final.handed_on["main"] == sum(fates.values()), final.text
+
+
 # ---- profiles on demand ----
 
 

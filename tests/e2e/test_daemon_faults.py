@@ -94,6 +94,95 @@ def test_sampling_goes_on_while_children_die():
         assert expected - sampled <= missing + 0.02 * expected + 4 * expected**0.5, (name, expected, sampled, fates)
 
 
+# ---- children that are stopped ----
+
+
+def stop_child(d, role):
+    pid = wait_for(lambda: d.helpers().get(role), f"the {role}")
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def test_windows_go_out_while_the_symbolizer_is_stopped():
+    server = Standin()
+    path, service = daemon.program("chain_c", "unnamed")
+    start([path, "1000"])
+    d = Daemon({"endpoints": [endpoint(server.url, name="main")]}, window_s=1)
+    wait_for(lambda: server.stored(service_name=service), "profiles")
+    stopped = stop_child(d, "symbolizer")
+    d.wait_metric(lambda m: m.get("flamed_names_late_total") > 0, "windows without names")
+    assert d.helpers()["symbolizer"] == stopped
+    n = d.metrics().get("flamed_samples_total")
+    d.wait_metric(lambda m: m.sink("main").get("delivered", 0) >= n, "profiles to be delivered meanwhile")
+    assert d.helpers().get("symbolizer") == stopped
+    d.wait_line("stopped from outside and is replaced child=flamed-symbolizer")
+    late = d.wait_windows(2).get("flamed_names_late_total")
+    assert d.wait_windows(2).get("flamed_names_late_total") == late
+    assert not d.metrics().get("flamed_files_quarantined")
+    final = d.stop()
+    assert server.total() == final.samples, final.text
+    stacks = [names for p in server.stored(service_name=service) for names in p.stacks]
+    assert any(any("+0x" in name for name in names) for names in stacks), "no frame without a name"
+
+
+test_windows_go_out_while_the_symbolizer_is_stopped.timeout = 90
+
+
+def test_the_last_window_is_delivered_though_the_symbolizer_is_stopped():
+    server = Standin()
+    path, service = daemon.program("chain_c", "unnamed-last")
+    start([path, "1000"])
+    d = Daemon({"endpoints": [endpoint(server.url)]}, window_s=15)
+    d.wait_metric(lambda m: m.get("flamed_samples_total") > 100, "samples")
+    stop_child(d, "symbolizer")
+    final = d.stop()
+    assert server.stored(service_name=service)
+    assert server.total() == final.samples, final.text
+
+
+def test_a_reader_that_is_stopped_costs_nothing_that_is_known():
+    server = Standin()
+    path, service = daemon.program("chain_c", "reader-stopped")
+    d = Daemon({"endpoints": [endpoint(server.url)]}, window_s=1)
+    stop_child(d, "reader")
+    ran = harness.run_each({0: [path, "3"]})[0]
+    d.wait_line("stopped from outside and is replaced child=flamed-reader")
+    d.wait_windows(1)
+    d.wait_delivered()
+    final = d.stop()
+    assert server.total() == final.samples, final.text
+    daemon.check_cpu("chain_c", sum(p.cpu_ns for p in server.stored(service_name=service)), ran.cpu_ns)
+
+
+def test_an_exporter_that_is_stopped_is_replaced_and_nothing_is_counted_twice():
+    server = Standin()
+    path, _ = daemon.program("chain_c", "exporter-stopped")
+    start([path, "1000"])
+    d = Daemon({"endpoints": [endpoint(server.url, name="main")]}, window_s=5)
+    d.wait_windows(1)
+    stop_child(d, "exporter")
+    d.wait_line("stopped from outside and is replaced child=flamed-exporter", 60)
+    d.wait_windows(1)
+    d.wait_delivered(60)
+    final = d.stop()
+    fates = final.sinks["main"]
+    assert not server.duplicates()
+    assert fates["delivered"] <= server.total() <= fates["delivered"] + fates.get("in_doubt", 0), final.text
+    assert sum(fates.values()) == final.samples, final.text
+
+
+test_an_exporter_that_is_stopped_is_replaced_and_nothing_is_counted_twice.timeout = 180
+
+
+def test_a_child_that_is_killed_is_told_with_what_to_look_for():
+    d = Daemon()
+    os.kill(wait_for(lambda: d.helpers().get("reader"), "the reader"), signal.SIGKILL)
+    line = d.wait_line("child ended child=flamed-reader signal=9")
+    assert "OOM killer" in line, line
+    wait_for(lambda: d.helpers().get("reader"), "another reader")
+    d.stop()
+
+
 # ---- a file system that stops answering ----
 
 
