@@ -190,6 +190,16 @@ static int on_second(void *arg)
 
 /* ---- setting up, while we still are who started us ---- */
 
+static void say_holder(pid_t holder, const char *path)
+{
+	static const char text[] = "another flamed runs on this host, this one waits for its end";
+
+	if (holder)
+		log_warning("%s pid=%d directory=%s", text, (int)holder, LOG_STR(path));
+	else
+		log_warning("%s directory=%s", text, LOG_STR(path));
+}
+
 /* LOOP_STOP: a signal ended the wait. */
 static int wait_for_lock(struct daemon *d, const char *path)
 {
@@ -200,8 +210,7 @@ static int wait_for_lock(struct daemon *d, const char *path)
 
 	while ((err = place_lock(&d->place, &holder)) == -EWOULDBLOCK) {
 		if (!said)
-			log_warning("another flamed runs on this host, this one waits for its end pid=%d directory=%s",
-				    (int)holder, LOG_STR(path));
+			say_holder(holder, path);
 		said = true;
 		if (clock_mono_ns() - told_ns >= NOTIFY_NS) {
 			notify_send("STATUS=waiting for another flamed to end\nEXTEND_TIMEOUT_USEC=30000000");
@@ -222,11 +231,14 @@ static int wait_for_lock(struct daemon *d, const char *path)
 static int take_lock(struct daemon *d, const char *path)
 {
 	CLEANUP_FREE char *why = NULL;
+	uid_t uid;
+	gid_t gid;
 	int err;
 
+	rights_user(&uid, &gid);
 	do {
 		place_close(&d->place);
-		err = place_open(&d->place, path, &why);
+		err = place_open(&d->place, path, uid, gid, &why);
 		if (err)
 			return complain("", why, err);
 		err = wait_for_lock(d, path);

@@ -30,12 +30,18 @@ static int PRINTF(3, 4) refuse(char **ret_why, int err, const char *fmt, ...)
 }
 
 /* Whoever may write to it can put their own lock, socket and token there. */
-static int check_directory(int fd, const char *path, char **ret_why)
+static int check_directory(int fd, const char *path, uid_t uid, gid_t gid, char **ret_why)
 {
 	struct stat st;
 
 	if (fstat(fd, &st))
 		return refuse(ret_why, -errno, "cannot look at %s: %s", path, strerror(errno));
+	if (st.st_uid && st.st_uid != geteuid() && st.st_uid != uid)
+		return refuse(ret_why, -EPERM, "%s belongs to another user (uid %u): chown it to root, or set "
+			      "runtime_directory to a directory of its own", path, st.st_uid);
+	if ((st.st_mode & 0020) && st.st_gid && st.st_gid != getegid() && st.st_gid != gid)
+		return refuse(ret_why, -EPERM, "a group (gid %u) can write to %s: chmod g-w, or set runtime_directory "
+			      "to a directory of its own", st.st_gid, path);
 	/* An emptyDir of Kubernetes can be written to by everybody, too, but nobody else is in there. */
 	if ((st.st_mode & 0002) && (st.st_uid != geteuid() || st.st_mode & S_ISVTX))
 		return refuse(ret_why, -EPERM, "everybody can write to %s: set runtime_directory to a directory "
@@ -53,6 +59,9 @@ static int open_lock(int dir_fd, const char *path, int *ret, char **ret_why)
 			      "runtime_directory", path, lock_name, strerror(errno));
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
 		return refuse(ret_why, -EINVAL, "%s/%s is no regular file: remove it", path, lock_name);
+	/* We write to it. It has none when whoever ended has just removed it. */
+	if (st.st_nlink > 1)
+		return refuse(ret_why, -EMLINK, "%s/%s has another name: remove it", path, lock_name);
 	/* Whoever can read it can lock it. */
 	if (st.st_uid == geteuid() && fchmod(fd, 0600))
 		return refuse(ret_why, -errno, "cannot change the mode of %s/%s: %s", path, lock_name, strerror(errno));
@@ -60,19 +69,38 @@ static int open_lock(int dir_fd, const char *path, int *ret, char **ret_why)
 	return 0;
 }
 
-int place_open(struct place *p, const char *path, char **ret_why)
+static int open_directory(const char *path, int *ret, char **ret_why)
+{
+	bool is_new = mkdir(path, 0755) == 0;
+	CLEANUP_FD int fd = -1;
+	struct stat st;
+	int err;
+
+	if (!is_new && errno != EEXIST)
+		return refuse(ret_why, -errno, "cannot make %s: %s; run as root, or set runtime_directory", path,
+			      strerror(errno));
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	err = fd < 0 ? -errno : 0;
+	if (err && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+		return refuse(ret_why, err, "%s is a symbolic link: set runtime_directory to the directory itself", path);
+	if (err)
+		return refuse(ret_why, err, "cannot open %s: %s; set runtime_directory to a directory of its own",
+			      path, strerror(-err));
+	/* Whatever the umask: clients of the socket have to get there. */
+	if (is_new && fchmod(fd, 0755))
+		return refuse(ret_why, -errno, "cannot change the mode of %s: %s", path, strerror(errno));
+	*ret = TAKE_FD(fd);
+	return 0;
+}
+
+int place_open(struct place *p, const char *path, uid_t uid, gid_t gid, char **ret_why)
 {
 	int err;
 
 	*ret_why = NULL;
-	if (mkdir(path, 0755) && errno != EEXIST)
-		return refuse(ret_why, -errno, "cannot make %s: %s; run as root, or set runtime_directory", path,
-			      strerror(errno));
-	p->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (p->dir_fd < 0)
-		return refuse(ret_why, -errno, "cannot open %s: %s; set runtime_directory to a directory of its own",
-			      path, strerror(errno));
-	err = check_directory(p->dir_fd, path, ret_why);
+	err = open_directory(path, &p->dir_fd, ret_why);
+	if (!err)
+		err = check_directory(p->dir_fd, path, uid, gid, ret_why);
 	return err ? err : open_lock(p->dir_fd, path, &p->lock_fd, ret_why);
 }
 
@@ -90,6 +118,7 @@ static pid_t read_pid(int fd)
 int place_lock(struct place *p, pid_t *ret_pid)
 {
 	char text[16];
+	ssize_t written;
 	int n;
 
 	if (flock(p->lock_fd, LOCK_EX | LOCK_NB)) {
@@ -99,9 +128,12 @@ int place_lock(struct place *p, pid_t *ret_pid)
 		return -EWOULDBLOCK;
 	}
 	n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
-	if (ftruncate(p->lock_fd, 0) || pwrite(p->lock_fd, text, (size_t)n, 0) != n)
-		return -EIO;
-	return 0;
+	if (ftruncate(p->lock_fd, 0))
+		return -errno;
+	written = pwrite(p->lock_fd, text, (size_t)n, 0);
+	if (written < 0)
+		return -errno;
+	return written == n ? 0 : -ENOSPC;
 }
 
 bool place_is_current(const struct place *p, const char *path)

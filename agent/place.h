@@ -23,8 +23,11 @@ struct place {
 };
 #define PLACE_INIT { .dir_fd = -1, .lock_fd = -1, .control_fd = -1 }
 
-/* Makes the directory (0755) where it is missing. *ret_why: one line, what to do (heap). */
-MUST_USE int place_open(struct place *p, const char *path, char **ret_why);
+/*
+ * Makes the directory (0755) where it is missing. It must be root's, ours, or that of uid and gid, whom we
+ * become, and nobody else may write to it: -EPERM. *ret_why: one line, what to do (heap).
+ */
+MUST_USE int place_open(struct place *p, const char *path, uid_t uid, gid_t gid, char **ret_why);
 /* 0: we hold the lock. -EWOULDBLOCK: *ret_pid has it (0 unknown). */
 MUST_USE int place_lock(struct place *p, pid_t *ret_pid);
 /* Whether the lock is the one that others find there: who held it may have removed the directory. */

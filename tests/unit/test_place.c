@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,7 +15,7 @@
 
 #include "agent/place.h"
 
-enum { GROUP = 4242 };
+enum { USER = 4241, GROUP = 4242 };
 
 static char dir[64], inside[128];
 
@@ -48,7 +49,7 @@ static void open_place(struct place *p)
 {
 	char *why = NULL;
 
-	assert_int_equal(place_open(p, inside, &why), 0);
+	assert_int_equal(place_open(p, inside, USER, GROUP, &why), 0);
 	assert_null(why);
 }
 
@@ -110,7 +111,7 @@ static void a_directory_that_everybody_shares_is_refused(void **state UNUSED)
 
 	assert_int_equal(mkdir(inside, 0755), 0);
 	assert_int_equal(chmod(inside, 01777), 0);
-	assert_int_equal(place_open(&p, inside, &why), -EPERM);
+	assert_int_equal(place_open(&p, inside, USER, GROUP, &why), -EPERM);
 	assert_non_null(strstr(why, "everybody can write to"));
 	free(why);
 	place_close(&p);
@@ -130,7 +131,7 @@ static void a_second_one_learns_the_pid_and_gets_the_lock_when_the_first_dies(vo
 		char *why;
 		pid_t pid;
 
-		if (place_open(&theirs, inside, &why) || place_lock(&theirs, &pid))
+		if (place_open(&theirs, inside, USER, GROUP, &why) || place_lock(&theirs, &pid))
 			_exit(1);
 		(void)!write(ready[1], "x", 1);
 		pause();
@@ -161,6 +162,7 @@ static void socket_and_token_are_for_the_group(void **state UNUSED)
 {
 	struct place p = PLACE_INIT;
 	char *why = NULL, text[64] = "";
+	struct stat st;
 	pid_t pid;
 	int fd;
 
@@ -169,6 +171,8 @@ static void socket_and_token_are_for_the_group(void **state UNUSED)
 	assert_int_equal(place_lock(&p, &pid), 0);
 	assert_int_equal(place_settle(&p, GROUP, &why), 0);
 	umask(0022);
+	assert_int_equal(stat(inside, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0755);
 	check_file("flamed.sock", 0660);
 	check_file("page.token", 0640);
 	assert_int_equal(strlen(p.token), PLACE_TOKEN_LEN);
@@ -229,15 +233,15 @@ static void no_link_is_followed(void **state UNUSED)
 	close(fd);
 	/* The directory is itself a link. */
 	assert_int_equal(symlink(dir, inside), 0);
-	assert_int_equal(place_open(&p, inside, &why), -ENOTDIR);
-	assert_non_null(why);
+	assert_int_equal(place_open(&p, inside, USER, GROUP, &why), -ENOTDIR);
+	assert_non_null(strstr(why, "symbolic link"));
 	free(why);
 	place_close(&p);
 	unlink(inside);
 	/* The lock is one. */
 	assert_int_equal(mkdir(inside, 0755), 0);
 	assert_int_equal(symlink(victim, in("flamed.lock")), 0);
-	assert_int_equal(place_open(&p, inside, &why), -ELOOP);
+	assert_int_equal(place_open(&p, inside, USER, GROUP, &why), -ELOOP);
 	free(why);
 	place_close(&p);
 	unlink(in("flamed.lock"));
@@ -266,10 +270,86 @@ static void a_directory_that_a_stranger_lets_everybody_write_to_is_refused(void 
 	assert_int_equal(mkdir(inside, 0755), 0);
 	assert_int_equal(chown(inside, 4343, 0), 0);
 	assert_int_equal(chmod(inside, 0777), 0);
-	assert_int_equal(place_open(&p, inside, &why), -EPERM);
+	assert_int_equal(place_open(&p, inside, USER, GROUP, &why), -EPERM);
 	assert_non_null(strstr(why, "runtime_directory"));
 	free(why);
 	place_close(&p);
+}
+
+static void check_directory(uid_t uid, gid_t gid, mode_t mode, int want, const char *text)
+{
+	struct place p = PLACE_INIT;
+	char *why = NULL;
+
+	assert_int_equal(chown(inside, uid, gid), 0);
+	assert_int_equal(chmod(inside, mode), 0);
+	assert_int_equal(place_open(&p, inside, USER, GROUP, &why), want);
+	if (text)
+		assert_non_null(strstr(why, text));
+	free(why);
+	place_close(&p);
+}
+
+static void the_directory_must_be_of_somebody_who_is_trusted(void **state UNUSED)
+{
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(mkdir(inside, 0755), 0);
+	check_directory(0, 0, 0755, 0, NULL);
+	check_directory(USER, GROUP, 0755, 0, NULL);
+	check_directory(USER, GROUP, 0775, 0, NULL);
+	check_directory(0, 0, 0777, 0, NULL); /* an emptyDir */
+	check_directory(4343, 0, 0755, -EPERM, "another user (uid 4343)");
+	check_directory(0, 4343, 0775, -EPERM, "a group (gid 4343)");
+	check_directory(0, 4343, 0755, 0, NULL);
+	check_directory(USER, GROUP, 0757, -EPERM, "everybody can write");
+}
+
+/* Who can make links there, by a directory that was open once, must not have a file of root's written. */
+static void a_lock_with_another_name_is_refused(void **state UNUSED)
+{
+	struct place p = PLACE_INIT;
+	char *why = NULL, victim[160];
+	struct stat st;
+
+	snprintf(victim, sizeof(victim), "%s/victim", dir);
+	assert_int_equal(close(open(victim, O_CREAT | O_WRONLY, 0644)), 0);
+	assert_int_equal(mkdir(inside, 0755), 0);
+	assert_int_equal(link(victim, in("flamed.lock")), 0);
+	assert_int_equal(place_open(&p, inside, USER, GROUP, &why), -EMLINK);
+	assert_non_null(strstr(why, "remove it"));
+	assert_int_equal(stat(victim, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0644);
+	free(why);
+	place_close(&p);
+	unlink(victim);
+}
+
+static void fill(const char *path)
+{
+	static const char bytes[4096];
+	int fd = open(path, O_CREAT | O_WRONLY, 0600);
+
+	assert_true(fd >= 0);
+	while (write(fd, bytes, sizeof(bytes)) > 0)
+		;
+	close(fd);
+}
+
+static void a_full_disk_is_said_to_be_full(void **state UNUSED)
+{
+	struct place p = PLACE_INIT;
+	pid_t pid;
+
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(mkdir(inside, 0755), 0);
+	assert_int_equal(mount("none", inside, "tmpfs", 0, "size=4k,mode=0755"), 0);
+	open_place(&p);
+	fill(in("full"));
+	assert_int_equal(place_lock(&p, &pid), -ENOSPC);
+	place_close(&p);
+	assert_int_equal(umount(inside), 0);
 }
 
 static void a_directory_that_cannot_be_made_says_what_to_do(void **state UNUSED)
@@ -277,7 +357,7 @@ static void a_directory_that_cannot_be_made_says_what_to_do(void **state UNUSED)
 	struct place p = PLACE_INIT;
 	char *why = NULL;
 
-	assert_int_equal(place_open(&p, "/nonexistent/flamed", &why), -ENOENT);
+	assert_int_equal(place_open(&p, "/nonexistent/flamed", USER, GROUP, &why), -ENOENT);
 	assert_non_null(strstr(why, "runtime_directory"));
 	free(why);
 	place_close(&p);
@@ -296,6 +376,9 @@ int main(void)
 		TEST(what_a_dead_daemon_left_is_replaced),
 		TEST(no_link_is_followed),
 		TEST(a_directory_that_a_stranger_lets_everybody_write_to_is_refused),
+		TEST(the_directory_must_be_of_somebody_who_is_trusted),
+		TEST(a_lock_with_another_name_is_refused),
+		TEST(a_full_disk_is_said_to_be_full),
 		TEST(a_directory_that_cannot_be_made_says_what_to_do),
 	};
 
