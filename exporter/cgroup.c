@@ -27,6 +27,7 @@ struct path_facts {
 	struct found container, outer; /* the deepest, and the one before it */
 	struct found pod;
 	struct span unit;
+	bool is_below_user;
 };
 
 /* ---- texts ---------------------------------------------------------------------------------- */
@@ -218,10 +219,21 @@ static bool is_transient(struct span unit)
 	return nhex >= STATIC_UID && (nhex == s.len || s.p[nhex] == '-');
 }
 
+/* user@N.service: everything below it is named by that user. */
+static bool is_user_manager(struct span s, struct span *ret_uid)
+{
+	struct span user = without_suffix(s, ".service");
+
+	if (!has_suffix(s, ".service") || !has_prefix(user, "user@"))
+		return false;
+	*ret_uid = span(user.p + 5, user.len - 5);
+	return are_digits(*ret_uid);
+}
+
 /* As systemd defines it; its slices and scopes are no services. */
 static bool is_service(struct span s)
 {
-	struct span user = without_suffix(s, ".service");
+	struct span uid;
 
 	if (!has_suffix(s, ".service") || s.len == strlen(".service") || s.len >= CGROUP_UNIT_MAX)
 		return false;
@@ -229,9 +241,7 @@ static bool is_service(struct span s)
 		if (!isalnum((unsigned char)s.p[i]) && !strchr(":-_.\\@", s.p[i]))
 			return false;
 	}
-	if (has_prefix(user, "user@") && are_digits(span(user.p + 5, user.len - 5)))
-		return false;
-	return !is_transient(s);
+	return !is_user_manager(s, &uid) && !is_transient(s);
 }
 
 /* ---- a path --------------------------------------------------------------------------------- */
@@ -261,6 +271,8 @@ static void see_component(struct path_facts *f, struct span name, struct span pa
 	/* systemd puts a `_` before names that the kernel could use itself. */
 	if (name.len && name.p[0] == '_')
 		name = span(name.p + 1, name.len - 1);
+	if (is_user_manager(name, &id) && !is(id, "0"))
+		f->is_below_user = true;
 	if (is_service(name))
 		f->unit = name;
 }
@@ -336,6 +348,7 @@ static void find_unit(struct span lines, const struct found *container, struct c
 			continue;
 		best = unit_rank(&line);
 		copy(f.unit, ret->service_unit, sizeof(ret->service_unit));
+		ret->is_users_unit = f.is_below_user;
 		ret->unit_path = line.path.p;
 		ret->unit_path_len = line.path.len;
 	}

@@ -19,6 +19,7 @@ struct cgroup_facts {
 	char pod_uid[CGROUP_ID_MAX];		/* with dashes, or 32 hex digits of a static pod */
 	/* The deepest systemd .service but user@N.service, as it is named, escapes and instance included. */
 	char service_unit[CGROUP_UNIT_MAX];
+	bool is_users_unit;			/* somebody's own: below user@N.service, N not 0 */
 	/* The paths that say so, borrowed from the lines and as they are there; NULL none. */
 	const char *container_path, *pod_path, *unit_path;
 	size_t container_path_len, pod_path_len, unit_path_len;

@@ -65,6 +65,7 @@ void labels_sanitize(const char *text, size_t len, char *ret, size_t size)
 /* What a service is named after; texts are no C strings. */
 struct origin {
 	const char *unit; /* "" none */
+	bool is_users_unit;
 	const char *executable, *comm;
 	size_t executable_len, comm_len;
 	bool is_kernel;
@@ -87,14 +88,18 @@ static struct service fixed(const char *name, const char *source)
 
 static bool name_by_unit(const struct origin *o, struct service *ret)
 {
+	/* What a user calls theirs is not the system's of that name: no name of a unit has a `/` of its own. */
+	static const char users[] = "user/";
+	size_t n = o->is_users_unit ? sizeof(users) - 1 : 0;
 	char name[CGROUP_UNIT_MAX];
 
 	cgroup_unit_name(o->unit, name, sizeof(name));
-	labels_sanitize(name, strlen(name), ret->name, sizeof(ret->name));
+	memcpy(ret->name, users, n);
+	labels_sanitize(name, strlen(name), ret->name + n, sizeof(ret->name) - n);
 	ret->source = "from unit ";
 	ret->detail = o->unit;
 	ret->detail_len = strlen(o->unit);
-	return ret->name[0];
+	return ret->name[n];
 }
 
 static bool name_by_executable(const struct origin *o, struct service *ret)
@@ -213,6 +218,7 @@ int labels_make(const struct export_facts *f, const struct config *conf, struct 
 	cgroup_parse(f->cgroups, &m->cgroup);
 	s = name_service(&(struct origin){
 		.unit = m->cgroup.service_unit,
+		.is_users_unit = m->cgroup.is_users_unit,
 		.executable = f->executable,
 		.executable_len = strlen(f->executable),
 		.comm = f->comm,

@@ -42,7 +42,7 @@ class VectorRun:
             ("name=systemd", r"/system.slice/system-my\x2dapp.slice/my-app@blue\x2dgreen.service", none,
              "service=my-app"),
             ("name=systemd", "/user.slice/user-1000.slice/user@1000.service/app.slice/editor.service", none,
-             "service=editor"),
+             "service=user/editor"),
             ("name=systemd", "/system.slice/run-u1234.service", none, "service=duty"),
             ("", f"/docker/{HEX64[:-1]}", none, "63 digits"),
             ("", f"/docker/{HEX64}0", none, "65 digits"),

@@ -117,7 +117,10 @@ static void a_service_is_named_after_its_unit(void **state)
 	} table[] = {
 		{ "0::/system.slice/nginx.service\n", "nginx" },
 		{ "0::/system.slice/system-my\\x2dapp.slice/my-app@blue\\x2dgreen.service\n", "my-app" },
-		{ "0::/user.slice/user-1.slice/user@1.service/app.slice/foo.service\n", "foo" },
+		{ "0::/user.slice/user-1.slice/user@1.service/app.slice/foo.service\n", "user/foo" },
+		{ "0::/user.slice/user-1.slice/user@1.service/user@0.service/foo.service\n", "user/foo" },
+		{ "0::/user.slice/user-0.slice/user@0.service/app.slice/foo.service\n", "foo" },
+		{ "0::/user.slice/user-1.slice/user@1.service/app.slice/@x.service\n", "bash" },
 		{ "0::/user.slice/user-1.slice/user@1.service/init.scope\n", "bash" },
 		{ "0::/system.slice/caf\\xc3\\xa9\\x20bar.service\n", "caf__bar" },
 		{ "0::/system.slice/@x.service\n", "bash" },
