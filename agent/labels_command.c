@@ -8,6 +8,7 @@
 
 #include "agent/engine.h"
 #include "agent/expclient.h"
+#include "agent/reader_cgroup.h"
 #include "agent/rights.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,7 +22,7 @@ enum { LINES_MAX = EXPORT_PAIRS_MAX + 64 };
 struct facts {
 	char executable[PATH_MAX];
 	char comm[64];
-	char cgroups[EXPORT_CGROUPS_MAX + 1];
+	char cgroups[READER_TEXT_MAX + 1];
 	bool is_kernel_thread;
 };
 
@@ -78,6 +79,21 @@ static int read_executable(uint32_t pid, struct facts *f)
 	return 0;
 }
 
+/* As the daemon's reader does. */
+static int read_cgroups(uint32_t pid, struct facts *f)
+{
+	CLEANUP(reader_cgroup_freep) struct reader_cgroup *c = NULL;
+	struct reader_text text;
+	int err = reader_cgroup_new(&c, "/proc/self/mountinfo");
+
+	if (err)
+		return err;
+	reader_cgroup_read(c, &(struct reader_cgroups){ .pid = pid }, &text);
+	memcpy(f->cgroups, text.text, text.len);
+	f->cgroups[text.len] = 0;
+	return 0;
+}
+
 static int read_facts(uint32_t pid, struct facts *f)
 {
 	char stat[1024];
@@ -90,7 +106,7 @@ static int read_facts(uint32_t pid, struct facts *f)
 	if (!err)
 		err = read_proc(pid, "comm", f->comm, sizeof(f->comm));
 	if (!err)
-		err = read_proc(pid, "cgroup", f->cgroups, sizeof(f->cgroups));
+		err = read_cgroups(pid, f);
 	f->comm[strcspn(f->comm, "\n")] = 0;
 	f->is_kernel_thread = is_kernel_thread(stat);
 	if (!err && !f->is_kernel_thread)

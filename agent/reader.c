@@ -137,6 +137,7 @@ void reader_opened_encode(struct bufw *w, const struct reader_opened *r)
 	bufw_u64(w, r->identity.inode);
 	bufw_u64(w, r->identity.ctime_ns);
 	bufw_u64(w, r->identity.size);
+	bufw_u32(w, r->mode);
 }
 
 int reader_opened_decode(struct bufr *in, struct reader_opened *ret)
@@ -151,6 +152,7 @@ int reader_opened_decode(struct bufr *in, struct reader_opened *ret)
 	r.identity.inode = bufr_u64(in);
 	r.identity.ctime_ns = bufr_u64(in);
 	r.identity.size = bufr_u64(in);
+	r.mode = bufr_u32(in);
 	if (error > 4095) /* MAX_ERRNO */
 		bufr_fail(in);
 	err = bufr_end(in);
@@ -220,7 +222,7 @@ static int serve_open(struct reader *r, struct bufr *in)
 	if (err)
 		return err;
 	opened.file_id = open.file_id;
-	opened.error = -reader_open_file(&r->proof, &open, &opened.identity, &fd);
+	opened.error = -reader_open_file(&r->proof, &open, &opened, &fd);
 	free((void *)(uintptr_t)open.path);
 	bufw_reset(&r->out);
 	reader_opened_encode(&r->out, &opened);
@@ -250,7 +252,7 @@ static int serve_config(struct reader *r, struct bufr *in)
 
 	if (err)
 		return err;
-	opened.error = -reader_open_config(path, &opened.identity, &fd);
+	opened.error = -reader_open_config(path, &opened, &fd);
 	bufw_reset(&r->out);
 	reader_opened_encode(&r->out, &opened);
 	return reply(r, READER_OPENED, fd);

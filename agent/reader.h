@@ -6,8 +6,9 @@
  * wrote: /proc/PID/maps is the kernel's text. Requests are answered in order; deadlines are the
  * client's (readerclient.h).
  *
- * A file on a FUSE file system is handed over as a copy in a sealed memfd: closing the original can
- * hang its holder for ever, and no other process of ours may hang.
+ * A file on a FUSE file system, and each that the settings name, is handed over as a copy in a sealed
+ * memfd: reading the original of a server that is gone, and closing it on FUSE, can hang its holder for
+ * ever, and no other process of ours may hang.
  *
  * May touch: /proc, files of every process. Never: the network, what is in a file.
  */
@@ -25,7 +26,7 @@ enum reader_type {
 	READER_CGROUPS = 6,	/* struct reader_cgroups -> TEXT */
 	READER_TEXT = 7,	/* struct reader_text */
 	/*
-	 * A path from the root -> OPENED (file_id 0): a file that the settings name, for reading.
+	 * A path from the root -> OPENED (file_id 0): a file that the settings name, as a copy.
 	 * EINVAL for what is no regular file or no such path, EFBIG over READER_CONFIG_MAX bytes.
 	 */
 	READER_CONFIG = 8,
@@ -85,7 +86,8 @@ struct reader_text {
 struct reader_opened {
 	uint64_t file_id;
 	int error;		/* 0, or the errno that says best why not */
-	struct file_identity identity;
+	struct file_identity identity;	/* of the file, also where the descriptor is of a copy */
+	uint32_t mode;			/* as st_mode */
 };
 
 void reader_scan_encode(struct bufw *w, const struct reader_scan *s);

@@ -309,7 +309,7 @@ static int find(struct reader_open_proof *p, const struct reader_open *r, int *r
 
 /* ---- what is handed over --------------------------------------------------------------------- */
 
-static int copy_bytes(int from, int to)
+static int copy_bytes(int from, int to, size_t max)
 {
 	static uint8_t chunk[COPY_CHUNK];
 	size_t total = 0;
@@ -322,7 +322,7 @@ static int copy_bytes(int from, int to)
 		if (n <= 0)
 			return n ? -errno : 0;
 		total += (size_t)n;
-		if (total > READER_COPY_MAX)
+		if (total > max)
 			return -EFBIG;
 		for (ssize_t done = 0; done < n;) {
 			ssize_t m = write(to, chunk + done, (size_t)(n - done));
@@ -338,27 +338,38 @@ static int copy_bytes(int from, int to)
  * close(2) of a FUSE file asks its server, cannot be interrupted, and has no end when the server
  * does not answer. That may happen to us; whoever gets the descriptor must be safe from it.
  */
-static int replace_by_copy(int *fd, off_t size)
+static int replace_by_copy(int *fd, off_t size, size_t max)
 {
 	CLEANUP_FD int copy = -1;
 	int err;
 
-	if (size > READER_COPY_MAX)
+	if (size < 0 || (size_t)size > max)
 		return -EFBIG;
 	copy = memfd_create("flamed-copy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (copy < 0)
 		return -errno;
-	err = copy_bytes(*fd, copy);
+	err = copy_bytes(*fd, copy, max);
 	if (err)
 		return err;
-	if (fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+	if (lseek(copy, 0, SEEK_SET) || fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return -errno;
 	closep(fd);
 	*fd = TAKE_FD(copy);
 	return 0;
 }
 
-static int prepare(int *fd, struct file_identity *ret_identity)
+static void describe(const struct stat *st, struct reader_opened *ret)
+{
+	ret->identity = (struct file_identity){
+		.dev = st->st_dev,
+		.inode = st->st_ino,
+		.ctime_ns = (uint64_t)st->st_ctim.tv_sec * 1000000000u + (uint64_t)st->st_ctim.tv_nsec,
+		.size = (uint64_t)st->st_size,
+	};
+	ret->mode = st->st_mode;
+}
+
+static int prepare(int *fd, struct reader_opened *ret)
 {
 	struct statfs fs;
 	struct stat st;
@@ -367,21 +378,16 @@ static int prepare(int *fd, struct file_identity *ret_identity)
 	if (fstat(*fd, &st) || fstatfs(*fd, &fs))
 		return -errno;
 	if ((uint32_t)fs.f_type == FUSE_SUPER_MAGIC) {
-		err = replace_by_copy(fd, st.st_size);
+		err = replace_by_copy(fd, st.st_size, READER_COPY_MAX);
 		if (err)
 			return err;
 	}
-	*ret_identity = (struct file_identity){
-		.dev = st.st_dev,
-		.inode = st.st_ino,
-		.ctime_ns = (uint64_t)st.st_ctim.tv_sec * 1000000000u + (uint64_t)st.st_ctim.tv_nsec,
-		.size = (uint64_t)st.st_size,
-	};
+	describe(&st, ret);
 	return 0;
 }
 
 int reader_open_file(struct reader_open_proof *p, const struct reader_open *r,
-		     struct file_identity *ret_identity, int *ret_fd)
+		     struct reader_opened *ret, int *ret_fd)
 {
 	CLEANUP_FD int fd = -1;
 	int err;
@@ -390,14 +396,14 @@ int reader_open_file(struct reader_open_proof *p, const struct reader_open *r,
 		return -EINVAL;
 	err = find(p, r, &fd);
 	if (!err)
-		err = prepare(&fd, ret_identity);
+		err = prepare(&fd, ret);
 	if (err)
 		return err;
 	*ret_fd = TAKE_FD(fd);
 	return 0;
 }
 
-int reader_open_config(const char *path, struct file_identity *ret_identity, int *ret_fd)
+int reader_open_config(const char *path, struct reader_opened *ret, int *ret_fd)
 {
 	CLEANUP_FD int path_fd = -1;
 	CLEANUP_FD int fd = -1;
@@ -414,11 +420,10 @@ int reader_open_config(const char *path, struct file_identity *ret_identity, int
 		return err;
 	if (fstat(fd, &st))
 		return -errno;
-	if (st.st_size > READER_CONFIG_MAX)
-		return -EFBIG;
-	err = prepare(&fd, ret_identity);
+	err = replace_by_copy(&fd, st.st_size, READER_CONFIG_MAX);
 	if (err)
 		return err;
+	describe(&st, ret);
 	*ret_fd = TAKE_FD(fd);
 	return 0;
 }

@@ -21,12 +21,12 @@ MUST_USE int reader_open_init(struct reader_open_proof *p);
 void reader_open_fini(struct reader_open_proof *p);
 
 /*
- * 0, or the errno that says best why not: ESTALE when a candidate was another file, EACCES, EFBIG,
+ * Fills in what *ret says of the file. 0, or the errno that says best why not: ESTALE when a candidate was another file, EACCES, EFBIG,
  * EINVAL for a path that is none, ENOENT.
  */
 MUST_USE int reader_open_file(struct reader_open_proof *p, const struct reader_open *r,
-			      struct file_identity *ret_identity, int *ret_fd);
+			      struct reader_opened *ret, int *ret_fd);
 /* What root named, by path in the reader's own root: READER_CONFIG. */
-MUST_USE int reader_open_config(const char *path, struct file_identity *ret_identity, int *ret_fd);
+MUST_USE int reader_open_config(const char *path, struct reader_opened *ret, int *ret_fd);
 
 #endif

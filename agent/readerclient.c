@@ -129,7 +129,7 @@ static int answer_config(struct ask *a, struct ipc_msg *msg)
 		return err;
 	if (r.file_id || (r.error == 0) != (msg->fd >= 0))
 		return -EBADMSG;
-	err = a->file(a->arg, r.error, TAKE_FD(msg->fd));
+	err = a->file(a->arg, &r, TAKE_FD(msg->fd));
 	if (err)
 		return err;
 	free(a);
@@ -193,7 +193,7 @@ static int answer_failed(struct readerclient *c, const struct ask *a)
 	case ASK_CGROUPS:
 		return a->text(a->arg, "", false);
 	case ASK_CONFIG:
-		return a->file(a->arg, a->nlate ? ETIMEDOUT : EIO, -1);
+		return a->file(a->arg, &(struct reader_opened){ .error = a->nlate ? ETIMEDOUT : EIO }, -1);
 	default:
 		return tell_opened(c, &(struct event_opened){ .file_id = a->file_id, .fd = -1 });
 	}

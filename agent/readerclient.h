@@ -41,10 +41,10 @@ typedef int readerclient_text_fn(void *arg, const char *text, bool is_of_cgroup)
 MUST_USE int readerclient_cgroups(struct readerclient *c, const struct reader_cgroups *r,
 				  readerclient_text_fn *fn, void *arg);
 /*
- * error: 0 and a descriptor that is the callee's; or an errno and -1: ETIMEDOUT when the reader hung
- * on it, EIO when readers ended on it.
+ * o->error is 0, and the descriptor of a copy is the callee's; or an errno, and fd -1: ETIMEDOUT when the
+ * reader hung on it, EIO when readers ended on it.
  */
-typedef int readerclient_file_fn(void *arg, int error, int fd);
+typedef int readerclient_file_fn(void *arg, const struct reader_opened *o, int fd);
 /* fn as above. The path begins with '/'. Bounded by the settings, so there is always room. */
 MUST_USE int readerclient_config(struct readerclient *c, const char *path, readerclient_file_fn *fn, void *arg);
 size_t readerclient_pending(const struct readerclient *c);

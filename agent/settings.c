@@ -20,7 +20,7 @@ struct named_file {
 	uint32_t index;
 	char *path;		/* NULL: not named now */
 	int fd, error;
-	struct stat seen;
+	struct reader_opened seen;	/* what fd is a copy of */
 	bool is_asked;		/* the reader is at it */
 	bool is_stale;		/* what it brings is not wanted any more */
 	bool is_known;		/* fd or error */
@@ -174,49 +174,45 @@ static void say_unreadable(const struct named_file *f)
 
 static void warn_of_mode(struct named_file *f)
 {
-	if (!roles[f->role].is_secret || !(f->seen.st_mode & 0004) || f->was_warned)
+	if (!roles[f->role].is_secret || !(f->seen.mode & 0004) || f->was_warned)
 		return;
 	f->was_warned = true;
 	log_warning("everybody can read the %s file: chmod 600 file=%s", roles[f->role].text, LOG_STR(f->path));
 }
 
-static bool is_same(const struct stat *a, const struct stat *b)
+static bool is_same(const struct file_identity *a, const struct file_identity *b)
 {
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-	       a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+	return a->dev == b->dev && a->inode == b->inode && a->size == b->size && a->ctime_ns == b->ctime_ns;
 }
 
 /* Whether it is other than before. */
-static bool take_file(struct named_file *f, int error, int fd)
+static bool take_file(struct named_file *f, const struct reader_opened *o, int fd)
 {
 	CLEANUP_FD int opened = fd;
-	struct stat st;
 
-	if (!error && fstat(opened, &st))
-		error = errno;
-	if (error) {
+	if (o->error) {
 		/* The file's disk is slow; what we have is no worse for that. */
-		if (f->is_known && (f->error == error || error == ETIMEDOUT))
+		if (f->is_known && (f->error == o->error || o->error == ETIMEDOUT))
 			return false;
 		closep(&f->fd);
 		f->fd = -1;
-		f->error = error;
+		f->error = o->error;
 		say_unreadable(f);
 		return true;
 	}
-	if (f->is_known && !f->error && is_same(&f->seen, &st))
+	if (f->is_known && !f->error && is_same(&f->seen.identity, &o->identity))
 		return false;
 	closep(&f->fd);
 	f->fd = TAKE_FD(opened);
 	f->error = 0;
-	f->seen = st;
+	f->seen = *o;
 	warn_of_mode(f);
 	return true;
 }
 
 static int ask_for(struct named_file *f);
 
-static int on_file(void *arg, int error, int fd)
+static int on_file(void *arg, const struct reader_opened *o, int fd)
 {
 	struct named_file *f = arg;
 	bool is_other;
@@ -227,7 +223,7 @@ static int on_file(void *arg, int error, int fd)
 		f->is_stale = false;
 		return f->path ? ask_for(f) : 0;
 	}
-	is_other = take_file(f, error, fd);
+	is_other = take_file(f, o, fd);
 	f->is_known = true;
 	return is_other ? tell_file(f) : 0;
 }
@@ -359,13 +355,13 @@ static int finish_reload(struct settings *s, bool ok)
 	return 0;
 }
 
-static int on_config(void *arg, int error, int fd)
+static int on_config(void *arg, const struct reader_opened *o, int fd)
 {
 	CLEANUP_FREE char *why = NULL;
 	CLEANUP_FD int file = fd;
 	struct settings *s = arg;
 	struct config *new = NULL;
-	int err;
+	int err, error = o->error;
 
 	if (error && !(error == ENOENT && s->path_is_default)) {
 		log_error("the settings cannot be read, the running ones stay file=%s error='%s'", LOG_STR(s->path),
@@ -394,7 +390,7 @@ int settings_reload(struct settings *s, settings_reloaded_fn *fn, void *arg)
 	}
 	s->is_reloading = true;
 	err = engine_open_config(s->engine, s->path, on_config, s);
-	return err == -ENOBUFS ? on_config(s, EBUSY, -1) : err;
+	return err == -ENOBUFS ? on_config(s, &(struct reader_opened){ .error = EBUSY }, -1) : err;
 }
 
 /* ---- life ---- */

@@ -43,8 +43,10 @@ static int parse_arguments(int argc, char **argv)
 		usage(stdout);
 		return EXIT_SUCCESS;
 	}
-	if (!strcmp(first, "status") && (argc == 3 || (argc == 4 && !strcmp(argv[3], "--json"))))
+	if (!strcmp(first, "status") && (argc == 3 || (argc == 4 && !strcmp(argv[3], "--json")))) {
+		log_init("flamed", LOG_INFO); /* what its caller typed */
 		return status_run(argv[2], argc == 4);
+	}
 	usage(stderr);
 	return 2;
 }

@@ -332,9 +332,9 @@ static void a_tap_brings_a_second_batch_of_exactly_its_time(void **state UNUSED)
 
 static int got_error = -1, got_fd = -1;
 
-static int on_file(void *arg UNUSED, int error, int fd)
+static int on_file(void *arg UNUSED, const struct reader_opened *o, int fd)
 {
-	got_error = error;
+	got_error = o->error;
 	got_fd = fd;
 	return 0;
 }

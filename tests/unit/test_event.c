@@ -370,7 +370,7 @@ static void requests_to_the_reader_survive_the_way(void **state UNUSED)
 {
 	struct reader_open in = { 7, 0x1000, 0x2000, 0x3000, { 8, 1, 99, 5, true }, 3, { 10, 11, 12 }, "/x y" }, out;
 	struct reader_scan scan_in = { 1234, true }, scan_out;
-	struct reader_opened opened_in = { 7, ESTALE, { 1, 2, 3, 4 } }, opened_out;
+	struct reader_opened opened_in = { 7, ESTALE, { 1, 2, 3, 4 }, 0100640 }, opened_out;
 	CLEANUP(bufw_fini) struct bufw w = {};
 	struct bufr r;
 
@@ -402,6 +402,7 @@ static void requests_to_the_reader_survive_the_way(void **state UNUSED)
 	assert_int_equal(reader_opened_decode(&r, &opened_out), 0);
 	assert_true(opened_out.file_id == 7 && opened_out.error == ESTALE);
 	assert_memory_equal(&opened_out.identity, &opened_in.identity, sizeof(opened_in.identity));
+	assert_int_equal(opened_out.mode, opened_in.mode);
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */
