@@ -2,6 +2,7 @@
 
 import base64
 import concurrent.futures
+import fcntl
 import json
 import os
 import re
@@ -44,6 +45,34 @@ def test_a_daemon_that_waits_ends_at_a_signal():
     wait_for(second.ended, "the waiting daemon to end", 5)
     assert second.process.returncode == 0, second.stderr()
     first.stop()
+
+
+def test_a_lock_that_says_no_pid_is_told_without_one():
+    runtime = harness.scratch_file(".run")
+    os.mkdir(runtime)
+    with open(os.path.join(runtime, "flamed.lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        d = Daemon(runtime=runtime, ready=False)
+        line = d.wait_line("another flamed runs")
+        assert "pid=" not in line and runtime in line, line
+    d.wait_ready()
+    d.stop()
+
+
+def test_an_error_of_the_status_command_is_flameds():
+    done = harness.flamed("status", "--socket", "/nonexistent/flamed.sock")
+    assert done.returncode != 0 and done.stderr.startswith("flamed: "), done.stderr
+
+
+def test_the_labels_command_reads_as_much_as_the_daemon():
+    """Of many hierarchies the last lines count, where v2 is: they need not be in the first 4 KiB."""
+    unshare = harness.need_program("/usr/bin/unshare")
+    process, text = busy(), harness.scratch_file(".cgroup")
+    with open(text, "w", encoding="ascii") as f:
+        f.write("".join(f"{i}:c{i}:/{'x' * 500}\n" for i in range(10, 0, -1)) + "0::/system.slice/nginx.service\n")
+    script = f"mount --bind {text} /proc/{process.pid}/cgroup && exec {harness.FLAMED} labels {process.pid}"
+    done = subprocess.run([unshare, "-m", "sh", "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert "service_name: nginx " in done.stdout, done
 
 
 def test_a_killed_daemon_leaves_nothing_that_is_in_the_way():
