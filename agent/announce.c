@@ -136,21 +136,25 @@ static int tell(struct announce *a, const struct pending *p, const char *cgroups
 						     .cgroups = cgroups });
 }
 
-static int keep_untold(struct announce *a, struct pending *p, const char *cgroups)
+static void keep_untold(struct announce *a, struct pending *p, const char *cgroups)
 {
-	p->cgroups = strdup(cgroups);
-	if (!p->cgroups)
-		return -ENOMEM;
+	size_t bytes = strlen(cgroups) + 1;
+
+	if (a->pending_bytes + bytes <= ANNOUNCE_BYTES_MAX)
+		p->cgroups = strdup(cgroups);
+	if (!p->cgroups) {
+		pending_free(a, p);
+		return;
+	}
 	take_out(a, p);
-	p->bytes += strlen(cgroups) + 1;
-	a->pending_bytes += strlen(cgroups) + 1;
+	p->bytes += bytes;
+	a->pending_bytes += bytes;
 	p->prev = a->untold_last;
 	if (a->untold_last)
 		a->untold_last->next = p;
 	else
 		a->untold = p;
 	a->untold_last = p;
-	return 0;
 }
 
 static int on_text(void *arg, const char *text, bool is_of_cgroup)
@@ -162,10 +166,12 @@ static int on_text(void *arg, const char *text, bool is_of_cgroup)
 	if (is_of_cgroup && *text)
 		learn(a, p->cgroup_id, text);
 	err = tell(a, p, text);
-	if (err == -ENOBUFS)
-		return keep_untold(a, p, text);
-	pending_free(a, p);
-	return err;
+	if (err != -ENOBUFS) {
+		pending_free(a, p);
+		return err;
+	}
+	keep_untold(a, p, text);
+	return 0;
 }
 
 int announce_turn(struct announce *a)

@@ -15,6 +15,7 @@
 enum {
 	ANNOUNCE_PENDING_MAX = 16384,
 	ANNOUNCE_PENDING_BYTES = 4 * 1024 * 1024,
+	ANNOUNCE_BYTES_MAX = 8 * 1024 * 1024,	/* of them with the texts that could not be told yet */
 	ANNOUNCE_CACHE_MAX = 1024,
 	ANNOUNCE_CACHE_BYTES = 1024 * 1024,
 };
@@ -33,7 +34,10 @@ MUST_USE int announce_new(struct announce **ret, announce_ask_fn *ask, struct re
 struct announce *announce_free(struct announce *a);
 DEFINE_CLEANUP(struct announce *, announce_free);
 
-/* -ENOBUFS: too many wait; announce it again later. fn may be called inside. */
+/*
+ * -ENOBUFS: too many wait; announce it again later. fn may be called inside. What waits and finds no room or
+ * memory for its text is forgotten: whom no answer reaches announces again.
+ */
 MUST_USE int announce_subject(struct announce *a, const struct pipeline_subject *s, uint64_t now_ns);
 /* Tells again what fn had no room for. */
 MUST_USE int announce_turn(struct announce *a);

@@ -224,6 +224,27 @@ static void too_many_that_wait_are_refused(void **state UNUSED)
 	assert_true(nasks > 500);
 }
 
+static void what_cannot_be_told_is_bounded_in_bytes(void **state UNUSED)
+{
+	size_t empty = announce_bytes(a), kept;
+	static char text[4097];
+
+	memset(text, 'x', sizeof(text) - 1);
+	for (uint64_t id = 1; id <= ANNOUNCE_PENDING_MAX; id++)
+		assert_int_equal(announce(id, 0), 0);
+	tell_error = -ENOBUFS;
+	for (uint64_t id = 1; id <= ANNOUNCE_PENDING_MAX; id++) {
+		assert_int_equal(answer(text, false), 0);
+		assert_true(announce_bytes(a) <= empty + ANNOUNCE_BYTES_MAX);
+	}
+	kept = announce_pending(a);
+	assert_in_range(kept, 1000, ANNOUNCE_BYTES_MAX / 4096);
+	tell_error = 0;
+	assert_int_equal(announce_turn(a), 0);
+	assert_int_equal(ntold, kept);
+	assert_int_equal(announce_bytes(a), empty);
+}
+
 static void errors_of_others_are_passed_on(void **state UNUSED)
 {
 	ask_error = -ENOMEM;
@@ -245,7 +266,8 @@ static void it_survives_any_failed_allocation(void **state UNUSED)
 {
 	int err = -1;
 
-	for (long nth = 1; err; nth++) {
+	/* What was forgotten for want of memory is no error. */
+	for (long nth = 1; err || !announce_pending(a); nth++) {
 		alloc_fail_nth(nth);
 		err = announce(1, 60);
 		if (!err) {
@@ -273,6 +295,7 @@ int main(void)
 		TEST(the_cache_is_bounded_and_the_oldest_goes),
 		TEST(what_the_receiver_has_no_room_for_is_told_later),
 		TEST(too_many_that_wait_are_refused),
+		TEST(what_cannot_be_told_is_bounded_in_bytes),
 		TEST(errors_of_others_are_passed_on),
 		TEST(it_survives_any_failed_allocation),
 	};
