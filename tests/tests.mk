@@ -195,8 +195,8 @@ TEST_LDFLAGS_event := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_procmaps := $(OUT)/agent/procmaps.o
 TEST_OBJS_rights := $(OUT)/agent/rights.o $(BASE_OBJS)
 TEST_OBJS_sideband := $(OUT)/tests/unit/cpu_fixture.o $(call obj,agent,sideband perfring refusal rights cpulist) $(BASE_OBJS)
-TEST_OBJS_reader := $(READER_OBJS)
-TEST_OBJS_reader_cgroup := $(call obj,agent,readerclient child) $(READER_OBJS)
+TEST_OBJS_reader := $(READER_OBJS) $(OUT)/tests/unit/reader_fixture.o
+TEST_OBJS_reader_cgroup := $(call obj,agent,readerclient child) $(TEST_OBJS_reader)
 TEST_OBJS_readerclient := $(call obj,agent,readerclient child) $(READER_OBJS) $(OUT)/tests/unit/fuse_server.o
 
 UNIT += announce

@@ -6,11 +6,10 @@
 #include "agent/sideband.h"
 #include "base/clock.h"
 #include "base/ipc.h"
+#include "tests/unit/reader_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <linux/capability.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -40,26 +39,6 @@ static struct ipc_child child = IPC_CHILD_INIT;
 static struct ipc_in in;
 static char dir[] = "/tmp/test_reader.XXXXXX";
 
-/* Runs in the spawned process: from root down to what the reader has in production. */
-static int reader_as_nobody(void)
-{
-	const uint64_t caps = rights_reader_start_caps();
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct d[2];
-
-	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setgroups(0, NULL) || setresgid(65534, 65534, 65534) ||
-	    setresuid(65534, 65534, 65534))
-		return 1;
-	for (unsigned int i = 0; i < 2; i++) {
-		uint32_t half = (uint32_t)(caps >> (32 * i));
-
-		d[i] = (struct __user_cap_data_struct){ half, half, 0 };
-	}
-	if (syscall(SYS_capset, &h, d))
-		return 1;
-	return reader_main();
-}
-
 static int receive(struct ipc_msg *ret)
 {
 	struct pollfd p = { .fd = child.sock, .events = POLLIN };
@@ -74,15 +53,14 @@ static int receive(struct ipc_msg *ret)
 
 static int start_reader(void **state UNUSED)
 {
-	struct ipc_program program = { .name = "test_reader", .arg = "reader" };
+	struct ipc_program program;
 	struct ipc_msg msg;
 
 	assert_non_null(mkdtemp(dir));
 	assert_int_equal(chmod(dir, 0700), 0); /* not for nobody */
 	if (geteuid() != 0)
 		return 0;
-	program.caps = rights_reader_start_caps() | 1ull << CAP_SETUID | 1ull << CAP_SETGID;
-	program.exe_fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	program = reader_fixture_program("reader", open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
 	assert_true(program.exe_fd >= 0);
 	assert_int_equal(ipc_spawn(&child, &program), 0);
 	close(program.exe_fd);
@@ -794,6 +772,6 @@ int main(int argc, char **argv)
 	};
 
 	if (argc > 1 && strcmp(argv[1], "reader") == 0)
-		return reader_as_nobody();
+		return reader_fixture_main();
 	return cmocka_run_group_tests(tests, start_reader, stop_reader);
 }

@@ -1,14 +1,12 @@
 /* Control groups and the settings' files, read by the real reader as nobody with its capabilities and its filter. */
 #include "agent/reader_cgroup.h"
 #include "agent/readerclient.h"
-#include "agent/rights.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "tests/unit/reader_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <linux/capability.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,7 +16,6 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -28,26 +25,6 @@ static struct readerclient *client;
 static int exe_fd = -1;
 static char dir[] = "/tmp/test_reader_cgroup.XXXXXX";
 
-/* Runs in the spawned process: from root down to what the reader has in production. */
-static int reader_as_nobody(void)
-{
-	const uint64_t caps = rights_reader_start_caps();
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct d[2];
-
-	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setgroups(0, NULL) || setresgid(65534, 65534, 65534) ||
-	    setresuid(65534, 65534, 65534))
-		return 1;
-	for (unsigned int i = 0; i < 2; i++) {
-		uint32_t half = (uint32_t)(caps >> (32 * i));
-
-		d[i] = (struct __user_cap_data_struct){ half, half, 0 };
-	}
-	if (syscall(SYS_capset, &h, d))
-		return 1;
-	return reader_main();
-}
-
 static int on_event(void *arg UNUSED, const struct event *e UNUSED)
 {
 	return 0;
@@ -55,12 +32,10 @@ static int on_event(void *arg UNUSED, const struct event *e UNUSED)
 
 static void start_reader(const char *mode, uint64_t deadline_ns)
 {
-	struct readerclient_conf conf = { .program = { .name = "reader", .arg = mode, .exe_fd = exe_fd },
-					  .deadline_ns = deadline_ns };
+	struct readerclient_conf conf = { .program = reader_fixture_program(mode, exe_fd), .deadline_ns = deadline_ns };
 
 	if (geteuid() != 0)
 		skip();
-	conf.program.caps = rights_reader_start_caps() | 1ull << CAP_SETUID | 1ull << CAP_SETGID;
 	assert_int_equal(readerclient_new(&client, loop, &conf, on_event, NULL), 0);
 }
 
@@ -593,7 +568,7 @@ int main(int argc, char **argv)
 	};
 
 	if (argc > 1 && strcmp(argv[1], "reader") == 0)
-		return reader_as_nobody();
+		return reader_fixture_main();
 	if (argc > 1)
 		return die();
 	log_init("test", LOG_ERROR);
