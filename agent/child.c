@@ -20,6 +20,8 @@
 #define GREETING_NS (10 * NSEC_PER_SEC)
 #define BACKOFF_MIN_NS (20 * NSEC_PER_MSEC)
 #define BACKOFF_MAX_NS (5 * NSEC_PER_SEC)
+/* What could not be sent for want of memory or descriptors is tried again after so long. */
+#define SEND_AGAIN_NS (100 * NSEC_PER_MSEC)
 /* A child that lived this long starts the backoff anew. */
 #define HEALTHY_NS (2 * NSEC_PER_SEC)
 
@@ -40,6 +42,7 @@ struct child {
 	struct loop_source *source;
 	struct loop_source *deadline;
 	struct loop_source *respawn;
+	struct loop_source *send_again;
 	struct request *oldest, *newest;
 	struct request *unsent;		/* first that this child has not been sent; NULL: all were */
 	size_t nqueued, nsent;
@@ -51,12 +54,24 @@ struct child {
 	uint64_t nrestarts, nlate;
 	bool greeted;
 	bool ours;			/* we end this one, whatever it looks like */
-	struct log_limit ended_limit, patience_limit;
+	struct log_limit ended_limit, patience_limit, scarce_limit;
 };
 
 static int child_event(void *arg, unsigned int events);
 static int child_deadline(void *arg);
 static int child_respawn(void *arg);
+
+/* The host is short of something, which no request can help. */
+static bool is_scarcity(int err)
+{
+	return err == -ENOMEM || err == -EMFILE || err == -ENFILE || err == -ENOSPC || err == -ENOBUFS;
+}
+
+static void say_scarce(struct child *c, const char *what, int err)
+{
+	log_limited(&c->scarce_limit, LOG_WARNING, "%s child=%s error='%s' (the host, or the unit or container of flamed, "
+		    "is short of it)", what, c->conf.program.name, strerror(-err));
+}
 
 static void request_free(struct request *r)
 {
@@ -195,9 +210,18 @@ static int send_some(struct child *c)
 		c->unsent = r->next;
 	}
 	arm_deadline(c);
+	if (is_scarcity(err)) {
+		say_scarce(c, "a request cannot be sent and is tried again", err);
+		return loop_timer_at(c->send_again, clock_mono_ns() + SEND_AGAIN_NS);
+	}
 	if (err && err != -EAGAIN && err != -EPIPE)
 		return err;
 	return watch(c); /* a broken pipe shows as end of file in the next turn */
+}
+
+static int child_send_again(void *arg)
+{
+	return send_some(arg);
 }
 
 static int spawn(struct child *c)
@@ -216,8 +240,8 @@ static int spawn(struct child *c)
 	return err;
 }
 
-/* Why a child is buried: its channel ended; it is alive, but late, stopped by somebody, or mad. */
-enum cause { ENDED, LATE, STOPPED, MAD };
+/* Why a child is buried: its channel ended; it is alive, but late, stopped by somebody, mad, or we cannot hear it. */
+enum cause { ENDED, LATE, STOPPED, MAD, UNHEARD };
 
 /* The end of the channel can be seen a moment before the process can be reaped. */
 static void wait_for_end(const struct child *c)
@@ -266,7 +290,7 @@ static enum child_trouble reap(struct child *c, enum cause cause)
 		log_warning("child hangs in the kernel and was left behind child=%s", c->conf.program.name);
 	if (cause == LATE)
 		return CHILD_LATE;
-	return cause == STOPPED ? CHILD_KILLED : why;
+	return cause == STOPPED || cause == UNHEARD ? CHILD_KILLED : why;
 }
 
 static int bury(struct child *c, enum cause cause)
@@ -387,6 +411,13 @@ static int child_event(void *arg, unsigned int events UNUSED)
 
 		if (r == -EAGAIN)
 			break;
+		if (is_scarcity(r)) {
+			say_scarce(c, "an answer cannot be taken, the child is replaced and asked again", r);
+			return bury(c, UNHEARD);
+		}
+		if (r < 0)
+			log_limited(&c->ended_limit, LOG_WARNING, "child sent no message of ours and is replaced child=%s",
+				    c->conf.program.name);
 		if (r <= 0)
 			return bury(c, r == 0 ? ENDED : MAD);
 		if (!c->greeted) {
@@ -418,9 +449,10 @@ int child_new(struct child **ret, struct loop *loop, const struct child_conf *co
 	c->loop = loop;
 	c->conf = *conf;
 	c->proc = (struct ipc_child)IPC_CHILD_INIT;
-	c->ended_limit = c->patience_limit = (struct log_limit)LOG_LIMIT_INIT;
+	c->ended_limit = c->patience_limit = c->scarce_limit = (struct log_limit)LOG_LIMIT_INIT;
 	if ((err = loop_add_timer(loop, &c->deadline, 0, child_deadline, c)) ||
-	    (err = loop_add_timer(loop, &c->respawn, 0, child_respawn, c)) || (err = spawn(c)))
+	    (err = loop_add_timer(loop, &c->respawn, 0, child_respawn, c)) ||
+	    (err = loop_add_timer(loop, &c->send_again, 0, child_send_again, c)) || (err = spawn(c)))
 		return err;
 	*ret = TAKE(c);
 	return 0;
@@ -433,6 +465,7 @@ struct child *child_free(struct child *c)
 	loop_del(c->source);
 	loop_del(c->deadline);
 	loop_del(c->respawn);
+	loop_del(c->send_again);
 	if (c->proc.pid >= 0)
 		(void)ipc_child_kill(&c->proc, KILL_WAIT_NS);
 	while (c->oldest) {
@@ -484,9 +517,12 @@ int child_ask(struct child *c, uint32_t type, const void *data, size_t len, int 
 
 int child_tell(struct child *c, uint32_t type, const void *data, size_t len, int fd)
 {
+	int err;
+
 	if (c->proc.pid < 0 || !c->greeted)
 		return -EPIPE;
-	return ipc_send(c->proc.sock, type, data, len, fd);
+	err = ipc_send(c->proc.sock, type, data, len, fd);
+	return is_scarcity(err) ? -EAGAIN : err;
 }
 
 void child_kill(struct child *c)

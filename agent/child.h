@@ -4,7 +4,8 @@
  * Requests are sent in order and answered in order, so the oldest unanswered one is the one being
  * served. When the child dies, or is late with that one, it is replaced (with backoff) and asked
  * again what it had not answered; the owner decides whether the request that was being served is
- * worth another try. Nothing that was asked is lost.
+ * worth another try. Nothing that was asked is lost; what cannot be sent for want of memory or
+ * descriptors waits.
  *
  * May touch: the child, its channel, what /proc says of its scheduling. Never: interpret a payload.
  */
@@ -79,7 +80,8 @@ DEFINE_CLEANUP(struct child *, child_free);
 MUST_USE int child_ask(struct child *c, uint32_t type, const void *data, size_t len, int fd, void *tag);
 /*
  * Sent at once, expects no answer: from ops->started before the queue, later between requests. fd is
- * borrowed. -EAGAIN: the socket is full, the child is busy; -EPIPE: there is none now.
+ * borrowed. -EAGAIN: the socket is full, the child is busy, or memory or descriptors are short; -EPIPE:
+ * there is none now.
  */
 MUST_USE int child_tell(struct child *c, uint32_t type, const void *data, size_t len, int fd);
 

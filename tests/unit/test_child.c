@@ -589,6 +589,55 @@ static void a_descriptor_that_cannot_be_sent_leaves_the_tag_with_the_caller(void
 	assert_int_equal(child_pending(child), 0);
 }
 
+/* Of descriptors: a large message is one. */
+static void what_cannot_be_sent_for_scarcity_is_sent_later(void **state UNUSED)
+{
+	static char big[300000];
+	struct rlimit before, none;
+	struct tag *t;
+
+	start("serve", 5 * NSEC_PER_SEC, 8);
+	ask(ECHO, "up", 2);
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = (struct rlimit){ 0, before.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	memset(big, 'x', sizeof(big));
+	t = ask(ECHO, big, sizeof(big));
+	assert_int_equal(child_tell(child, TELL, big, sizeof(big), -1), -EAGAIN);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(loop_once(loop, 20 * NSEC_PER_MSEC), 0);
+	assert_int_equal(t->answers, 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_int_equal(t->answers, 1);
+	assert_int_equal(t->troubles, 0);
+	assert_int_equal(child_restarts(child), 0);
+}
+
+/* It is no fault of the request's; the answer was a descriptor that we had no place for. */
+static void an_answer_that_cannot_be_taken_is_asked_for_again(void **state UNUSED)
+{
+	static char big[300000];
+	struct rlimit before, none;
+	struct tag *t;
+
+	start("serve", 5 * NSEC_PER_SEC, 8);
+	memset(big, 'x', sizeof(big));
+	ask(ECHO, "up", 2);
+	run_until_idle(5 * NSEC_PER_SEC);
+	t = ask(ECHO, big, sizeof(big));
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = (struct rlimit){ 0, before.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	while (!nended)
+		assert_int_equal(loop_once(loop, 20 * NSEC_PER_MSEC), 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	run_until_idle(5 * NSEC_PER_SEC);
+	assert_int_equal(t->answers, 1);
+	assert_int_equal(t->why, CHILD_KILLED);
+}
+
 static void what_is_obsolete_is_not_sent(void **state UNUSED)
 {
 	start("serve", 5 * NSEC_PER_SEC, 2);
@@ -824,6 +873,8 @@ int main(int argc, char **argv)
 		TEST(a_child_of_another_build_is_refused),
 		TEST(what_is_too_large_was_never_asked),
 		TEST(a_descriptor_that_cannot_be_sent_leaves_the_tag_with_the_caller),
+		TEST(what_cannot_be_sent_for_scarcity_is_sent_later),
+		TEST(an_answer_that_cannot_be_taken_is_asked_for_again),
 		TEST(what_is_obsolete_is_not_sent),
 		TEST(what_is_left_is_freed_with_the_child),
 		TEST(what_nobody_asked_for_comes_beside_the_answers),
