@@ -495,6 +495,7 @@ int daemon_run(const struct daemon_options *o)
 						 .lost_limit = LOG_LIMIT_INIT };
 	int err;
 
+	log_never_wait();
 	d.show_progress = isatty(STDERR_FILENO);
 	signal(SIGPIPE, SIG_IGN); /* whoever read the log is gone */
 	if ((err = loop_new(&d.loop)) || (err = loop_add_signal(d.loop, SIGTERM, on_end, &d)) ||

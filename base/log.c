@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,8 @@ static struct {
 	const char *name;
 	enum log_level level;
 	bool journal;
+	bool never_waits;
+	uint64_t nunwritten;
 } log_state = { .name = "flamed", .level = LOG_INFO };
 
 static const char *const level_names[] = {
@@ -55,6 +58,11 @@ void log_set_level(enum log_level level)
 	log_state.level = level;
 }
 
+void log_never_wait(void)
+{
+	log_state.never_waits = true;
+}
+
 int log_level_parse(const char *text, enum log_level *ret_level)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(level_names); i++) {
@@ -92,6 +100,14 @@ static PRINTF(3, 4) size_t appendf(char *line, size_t used, const char *fmt, ...
 	return used;
 }
 
+/* A pipe that is ready has room for PIPE_BUF bytes, more than a line has (pipe(7)). */
+static bool has_room(void)
+{
+	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+	return !log_state.never_waits || poll(&p, 1, 0) != 0;
+}
+
 static void write_line(enum log_level level, uint64_t nsuppressed, const char *fmt, va_list args)
 {
 	/* syslog(3): LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG. */
@@ -107,8 +123,16 @@ static void write_line(enum log_level level, uint64_t nsuppressed, const char *f
 	len = append(line, len, fmt, args);
 	if (nsuppressed)
 		len = appendf(line, len, " suppressed=%" PRIu64, nsuppressed);
+	if (log_state.nunwritten)
+		len = appendf(line, len, " unwritten=%" PRIu64, log_state.nunwritten);
 	blank_control_characters(line, len);
 	line[len++] = '\n';
+	if (!has_room()) {
+		log_state.nunwritten++;
+		errno = saved_errno;
+		return;
+	}
+	log_state.nunwritten = 0;
 
 	for (left = len; left > 0;) {
 		ssize_t n = write(STDERR_FILENO, p, left);

@@ -17,6 +17,11 @@ enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
 /* `name` stands before each line ("flamed", "flamed-symbolizer"); it is borrowed for ever. */
 void log_init(const char *name, enum log_level level);
 void log_set_level(enum log_level level);
+/*
+ * From now on a line that standard error has no room for is left out, and the next one says how many were
+ * (`unwritten=N`): for who must not hang because nobody reads the log.
+ */
+void log_never_wait(void);
 /* "error", "warning", "info", "debug" -> level; -EINVAL otherwise. */
 MUST_USE int log_level_parse(const char *text, enum log_level *ret_level);
 

@@ -167,6 +167,26 @@ static void a_repeated_warning_is_limited_and_counted(void **state)
 	assert_string_equal(captured(), "test: n=5 suppressed=3\ntest: n=6\n");
 }
 
+static void a_line_without_room_is_left_out_and_counted(void **state)
+{
+	static char text[1 << 20];
+	int blocking = fcntl(STDERR_FILENO, F_GETFL) & ~O_NONBLOCK, n = 0;
+
+	(void)state;
+	log_never_wait();
+	while (write(STDERR_FILENO, text, sizeof(text)) > 0)
+		;
+	assert_int_equal(fcntl(STDERR_FILENO, F_SETFL, blocking), 0); /* it would hang */
+	log_error("nobody reads this");
+	log_error("nor this");
+	while (n < (int)sizeof(text) && read(pipe_out, text, sizeof(text)) > 0)
+		n++;
+	log_error("again");
+	assert_string_equal(captured(), "test: again unwritten=2\n");
+	log_error("and again");
+	assert_string_equal(captured(), "test: and again\n");
+}
+
 static void errno_is_kept(void **state)
 {
 	(void)state;
@@ -190,6 +210,7 @@ int main(void)
 		TEST(a_forgotten_control_character_does_not_reach_the_terminal),
 		TEST(a_long_line_is_cut_and_still_ends),
 		TEST(a_repeated_warning_is_limited_and_counted),
+		TEST(a_line_without_room_is_left_out_and_counted),
 		TEST(errno_is_kept),
 	};
 
