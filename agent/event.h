@@ -47,7 +47,7 @@ struct event_start {
 	uint32_t targets[EVENT_TARGETS_MAX];	/* these processes and their later children */
 	bool after_exec;	/* the targets count from their next exec on (record -- COMMAND) */
 	uint64_t files_max;	/* descriptors of mapped files that may be held at once; 0: no limit */
-	/* How long a window waits for its subjects' labels; 0: subjects are not announced. */
+	/* How long a window waits for its names and labels; 0: without end, and subjects are not announced. */
 	uint64_t labels_wait_ns;
 };
 
