@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 
+#include "exporter/connections.h"
 #include "exporter/msg.h"
 #include "exporter/recent.h"
 #include "exporter/sink.h"
@@ -20,6 +21,7 @@ enum { API_NODES_DEFAULT = 16384, API_NODES_MAX = 131072, API_TOP_MAX = 500, API
 struct api_listener {
 	const char *name, *address, *error; /* error: "" none */
 	bool is_up;
+	uint64_t nended[CONNECTION_END_COUNT];
 };
 
 /* What there is to be told; all borrowed. */

@@ -13,8 +13,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum { BACKLOG = 64, IDLE_S = 30, REQUEST_MAX = 32 * 1024, CROWDED_MS = 500 };
+enum { BACKLOG = 1024, ACCEPTED_MAX = 16 /* in a turn */, REQUEST_MAX = 16 * 1024 };
 #define RETRY_NS (60 * NSEC_PER_SEC)
+#define PAUSE_NS (500 * NSEC_PER_MSEC)
 
 union address {
 	struct sockaddr any;
@@ -30,39 +31,29 @@ struct listener {
 	void *arg;
 	char *wanted; /* NULL: none, or a socket that was taken */
 	bool is_taken, is_loopback;
-	bool is_crowded; /* half of its connections or more were in use when it was last looked at */
+	int listen_fd; /* -1 none */
 	struct MHD_Daemon *daemon;
-	struct loop_source *ready, *timeout, *retry;
+	struct connections connections;
+	struct connection *joining; /* on its way to the server */
+	uint64_t paused_until_ns;   /* nobody is accepted; 0 no */
+	struct loop_source *accepting, *ready, *timeout, *retry;
 	char address[sizeof(struct sockaddr_un)];
 	char error[128];
 };
 
 /* ---- the server in our loop ----------------------------------------------------------------- */
 
-static bool is_half_full(const struct listener *l)
-{
-	const union MHD_DaemonInfo *info =
-		MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
-
-	return info && info->num_connections >= LISTENER_CONNECTIONS_MAX / 2;
-}
-
-/*
- * A full server stops listening, and takes it up again only when it is next run: not in the run in which
- * connections ended, after which there may be nothing left that would wake it.
- */
+/* When libmicrohttpd, a connection's time or a pause wants the next look. */
 static int arm_timeout(struct listener *l)
 {
-	bool was_crowded = l->is_crowded;
+	uint64_t now = clock_mono_ns(), next = connections_sweep(&l->connections, now);
 	MHD_UNSIGNED_LONG_LONG ms;
-	bool has_timeout = MHD_get_timeout(l->daemon, &ms) == MHD_YES;
 
-	l->is_crowded = is_half_full(l);
-	if (was_crowded || l->is_crowded) {
-		ms = has_timeout ? MIN(ms, (MHD_UNSIGNED_LONG_LONG)CROWDED_MS) : CROWDED_MS;
-		has_timeout = true;
-	}
-	return loop_timer_at(l->timeout, has_timeout ? clock_mono_ns() + ms * NSEC_PER_MSEC : 0);
+	if (MHD_get_timeout(l->daemon, &ms) == MHD_YES)
+		next = MIN(next, now + ms * NSEC_PER_MSEC);
+	if (l->paused_until_ns)
+		next = MIN(next, l->paused_until_ns);
+	return loop_timer_at(l->timeout, next == UINT64_MAX ? 0 : next);
 }
 
 static void disarm(struct loop_source *timer)
@@ -89,19 +80,124 @@ static int on_ready(void *arg, unsigned int events)
 
 static int on_timeout(void *arg)
 {
-	return run(arg);
+	struct listener *l = arg;
+
+	if (l->paused_until_ns && clock_mono_ns() >= l->paused_until_ns) {
+		int err = loop_modify(l->accepting, LOOP_IN);
+
+		if (err)
+			return err;
+		l->paused_until_ns = 0;
+	}
+	(void)connections_sweep(&l->connections, clock_mono_ns()); /* it sees their ends in this run */
+	return run(l);
+}
+
+/* ---- connections ---------------------------------------------------------------------------- */
+
+static struct connection *connection_of(struct MHD_Connection *c)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return info ? info->socket_context : NULL;
+}
+
+static void on_connection(void *arg, struct MHD_Connection *c, void **context,
+			  enum MHD_ConnectionNotificationCode what)
+{
+	struct listener *l = arg;
+
+	(void)c;
+	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+		*context = l->joining;
+		l->joining = NULL;
+	} else if (*context) {
+		connections_del(*context);
+		*context = NULL;
+	}
+}
+
+/* Takes fd. */
+static void join(struct listener *l, int fd, const struct sockaddr_storage *from, socklen_t len)
+{
+	l->joining = connections_add(&l->connections, fd, from, clock_mono_ns());
+	if (!l->joining) {
+		close(fd);
+		return;
+	}
+	(void)MHD_add_connection(l->daemon, fd, (const struct sockaddr *)from, len);
+	if (l->joining) /* it was refused, and is closed */
+		connections_del(l->joining);
+	l->joining = NULL;
+}
+
+static int pause_accepting(struct listener *l, uint64_t until_ns)
+{
+	l->paused_until_ns = until_ns;
+	return loop_modify(l->accepting, 0);
+}
+
+/* Of accept(): short of descriptors or memory, or what happened to a connection that is gone. */
+static int cannot_accept(struct listener *l, int err)
+{
+	static struct log_limit limit = LOG_LIMIT_INIT;
+
+	if (err != EMFILE && err != ENFILE && err != ENOBUFS && err != ENOMEM)
+		return 0;
+	log_limited(&limit, LOG_WARNING,
+		    "no connection can be accepted for now listener=%s error='%s'", l->name,
+		    strerror(err));
+	return pause_accepting(l, clock_mono_ns() + PAUSE_NS);
+}
+
+/* 1: there is nothing to accept. */
+static int accept_one(struct listener *l)
+{
+	struct sockaddr_storage from = {};
+	socklen_t len = sizeof(from);
+	uint64_t when_ns;
+	int fd;
+
+	if (!connections_make_room(&l->connections, clock_mono_ns(), &when_ns))
+		return pause_accepting(l, when_ns);
+	fd = accept4(l->listen_fd, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (fd < 0)
+		return errno == EAGAIN ? 1 : cannot_accept(l, errno);
+	join(l, fd, &from, len);
+	return 0;
+}
+
+static int on_connect(void *arg, unsigned int events)
+{
+	struct listener *l = arg;
+	int err = 0;
+
+	(void)events;
+	for (int i = 0; i < ACCEPTED_MAX && !err && !l->paused_until_ns; i++)
+		err = accept_one(l);
+	/* Who asked at once is answered before the next ones are let in. */
+	return err < 0 ? err : run(l);
 }
 
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *path,
 				  const char *method, const char *version, const char *body,
 				  size_t *body_len, void **state)
 {
+	struct connection *connection = connection_of(c);
+	const union MHD_ConnectionInfo *info;
 	struct listener *l = arg;
+	enum MHD_Result result;
 
 	(void)version;
 	(void)body;
 	*body_len = 0; /* nobody wants any */
-	return l->ops->request(l->arg, l, c, method, path, state);
+	connection_enter(connection, CONNECTION_ANSWERING, clock_mono_ns());
+	result = l->ops->request(l->arg, l, c, method, path, state);
+	info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_SUSPENDED);
+	if (info && info->suspended)
+		connection_enter(connection, CONNECTION_WAITING, clock_mono_ns());
+	return result;
 }
 
 static void on_done(void *arg, struct MHD_Connection *c, void **state,
@@ -129,42 +225,47 @@ static PRINTF(2, 0) void on_log(void *arg, const char *fmt, va_list args)
 	log_debug("HTTP listener=%s message=%s", l->name, LOG_STR(text));
 }
 
-/* Takes fd also when it fails. */
+/* Takes fd also when it fails. Who is let in, and for how long, is ours to say: it does not listen. */
 static int serve(struct listener *l, int fd)
 {
-	CLEANUP_FD int socket_fd = fd;
 	const union MHD_DaemonInfo *info;
 	int err;
 
-	l->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
+	l->listen_fd = fd;
+	l->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+					     MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET,
 				     0, NULL, NULL, on_request, l, MHD_OPTION_EXTERNAL_LOGGER,
-				     on_log, l, MHD_OPTION_LISTEN_SOCKET, fd,
-				     MHD_OPTION_CONNECTION_LIMIT,
-				     (unsigned int)LISTENER_CONNECTIONS_MAX,
-				     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)IDLE_S,
+				     on_log, l, MHD_OPTION_CONNECTION_LIMIT,
+				     (unsigned int)CONNECTIONS_SLOTS,
 				     MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_MAX,
-				     MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED,
-				     on_done, l, MHD_OPTION_END);
+				     MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
+				     on_connection, l, MHD_OPTION_NOTIFY_COMPLETED, on_done, l,
+				     MHD_OPTION_END);
 	if (!l->daemon)
 		return errno ? -errno : -ENOMEM;
-	(void)TAKE_FD(socket_fd); /* the server's to close */
 	info = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD);
 	if (!info)
 		return -EINVAL;
 	err = loop_add(l->loop, &l->ready, info->epoll_fd, LOOP_IN, on_ready, l);
+	if (!err)
+		err = loop_add(l->loop, &l->accepting, fd, LOOP_IN, on_connect, l);
 	return err ? err : arm_timeout(l);
 }
 
 static void stop(struct listener *l)
 {
-	if (!l->daemon)
-		return;
-	l->ops->closing(l->arg, l);
+	if (l->daemon)
+		l->ops->closing(l->arg, l);
+	loop_del(l->accepting);
 	loop_del(l->ready);
-	l->ready = NULL;
+	l->accepting = l->ready = NULL;
+	l->paused_until_ns = 0;
 	disarm(l->timeout);
-	MHD_stop_daemon(l->daemon);
+	if (l->daemon)
+		MHD_stop_daemon(l->daemon);
 	l->daemon = NULL;
+	closep(&l->listen_fd);
+	l->listen_fd = -1;
 }
 
 /* ---- addresses ------------------------------------------------------------------------------ */
@@ -314,8 +415,8 @@ static int try_to_open(struct listener *l)
 	why = err == -EINVAL ? "not an address and port" : strerror(-err);
 	if (strcmp(l->error, why))
 		log_error(
-			"cannot listen on %s: %s; the %s is not served, all else goes on, and it is tried "
-			"again every minute",
+			"cannot listen on %s: %s; it is tried again every minute, and all else goes on: free "
+			"that address, or set %s.listen to another",
 			l->wanted, why, l->name);
 	snprintf(l->error, sizeof(l->error), "%s", why);
 	return loop_timer_at(l->retry, clock_mono_ns() + RETRY_NS);
@@ -335,6 +436,7 @@ int listener_new(struct listener **ret, struct loop *loop, const char *name,
 	if (!l)
 		return -ENOMEM;
 	l->loop = loop;
+	l->listen_fd = -1;
 	l->name = name;
 	l->ops = ops;
 	l->arg = arg;
@@ -405,6 +507,11 @@ void listener_wake(struct listener *l)
 	assert(!err);
 }
 
+bool listener_hold(struct listener *l, struct MHD_Connection *c, size_t bytes)
+{
+	return connections_hold(&l->connections, connection_of(c), bytes, clock_mono_ns());
+}
+
 /* ---- asking --------------------------------------------------------------------------------- */
 
 const char *listener_name(const struct listener *l)
@@ -435,4 +542,9 @@ const char *listener_address(const struct listener *l)
 const char *listener_error(const struct listener *l)
 {
 	return l->error;
+}
+
+uint64_t listener_nended(const struct listener *l, enum connection_end why)
+{
+	return l->connections.nended[why];
 }

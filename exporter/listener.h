@@ -1,8 +1,8 @@
 /*
  * listener - one address that HTTP is served on: its socket, and libmicrohttpd driven by our loop.
  *
- * An address that cannot be had is one error line, and is tried again every minute. Bounds:
- * LISTENER_CONNECTIONS_MAX connections, 32 KiB of request each, 30 s idle.
+ * An address that cannot be had is one error line, and is tried again every minute. Bounds: 16 KiB of
+ * request each, and exporter/connections.h.
  *
  * May touch: its sockets. Never: what is served.
  */
@@ -12,8 +12,7 @@
 #include <microhttpd.h>
 
 #include "base/loop.h"
-
-enum { LISTENER_CONNECTIONS_MAX = 64 };
+#include "exporter/connections.h"
 
 struct listener;
 
@@ -46,6 +45,9 @@ MUST_USE int listener_move(struct listener *l, const char *address);
 /* A listening socket that is there already; takes it. */
 MUST_USE int listener_take(struct listener *l, int fd);
 
+/* Before an answer of some size: whether there is room for it (connections_hold()). */
+MUST_USE bool listener_hold(struct listener *l, struct MHD_Connection *c, size_t bytes);
+
 /* A connection was resumed: libmicrohttpd is to look at it in the next turn. */
 void listener_wake(struct listener *l);
 
@@ -55,5 +57,7 @@ bool listener_is_up(const struct listener *l);
 bool listener_is_loopback(const struct listener *l); /* only this host reaches it, by IP */
 const char *listener_address(const struct listener *l); /* with the port that it got; a path */
 const char *listener_error(const struct listener *l);	/* "" none */
+
+uint64_t listener_nended(const struct listener *l, enum connection_end why);
 
 #endif

@@ -144,11 +144,23 @@ static void sinks(struct bufw *w, const struct api_view *v)
 static void listeners(struct bufw *w, const struct api_view *v)
 {
 	static const char name[] = "flamed_listener_up";
+	static const char ended[] = "flamed_listener_connections_ended_total";
 
 	head(w, name, GAUGE, "Whether an address that the settings want is served.");
 	for (size_t i = 0; i < v->nlisteners; i++)
 		sample(w, name, "listener", v->listeners[i].name,
 		       v->listeners[i].is_up ? "1" : "0");
+	head(w, ended, COUNTER, "Connections that were ended for being slow, or for others.");
+	for (size_t i = 0; i < v->nlisteners; i++) {
+		for (int e = 0; e < CONNECTION_END_COUNT; e++) {
+			bool is_first = true;
+
+			put(w, ended);
+			label(w, &is_first, "listener", v->listeners[i].name);
+			label(w, &is_first, "reason", connection_end_text((enum connection_end)e));
+			putf(w, "} %" PRIu64 "\n", v->listeners[i].nended[e]);
+		}
+	}
 }
 
 static void recent(struct bufw *w, const struct api_view *v)

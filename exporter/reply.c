@@ -14,6 +14,7 @@ static const char *const headers[][2] = {
 	{ "Referrer-Policy", "no-referrer" }, /* the address holds the token */
 	{ "X-Content-Type-Options", "nosniff" },
 	{ "Cache-Control", "no-store" },
+	{ "Connection", "close" }, /* exporter/connections.h */
 };
 
 enum MHD_Result reply_send(struct MHD_Connection *c, const struct reply *r)

@@ -61,22 +61,26 @@ static void look_at(const struct web *w, struct look *l)
 	};
 	for (int i = 0; i < NLISTENERS; i++) {
 		const struct listener *from = w->listeners[i];
+		struct api_listener *to = &l->listeners[l->view.nlisteners];
 
 		if (!listener_is_wanted(from))
 			continue;
-		l->listeners[l->view.nlisteners++] = (struct api_listener){
+		l->view.nlisteners++;
+		*to = (struct api_listener){
 			.name = listener_name(from),
 			.address = listener_address(from),
 			.error = listener_error(from),
 			.is_up = listener_is_up(from),
 		};
+		for (int e = 0; e < CONNECTION_END_COUNT; e++)
+			to->nended[e] = listener_nended(from, (enum connection_end)e);
 		/* The agent bound it by way of a descriptor: that path means nothing to anybody else. */
 		if (i == CONTROL && w->config && w->config->runtime_directory) {
 			const char *name = strrchr(listener_address(from), '/');
 
 			snprintf(l->control, sizeof(l->control), "%s%s",
 				 w->config->runtime_directory, name ? name : "");
-			l->listeners[l->view.nlisteners - 1].address = l->control;
+			to->address = l->control;
 		}
 	}
 }
