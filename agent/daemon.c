@@ -132,11 +132,29 @@ static int on_labels(void *arg, const struct export_labels *l)
 	return engine_labels(d->engine, l);
 }
 
+/* One that cannot be told waits in vain, and learns that from the clock. */
+static void on_refused(void *arg, const struct export_tap_refused *r)
+{
+	CLEANUP(bufw_fini) struct bufw w = {};
+	struct daemon *d = arg;
+	int err;
+
+	export_tap_refused_encode(&w, r);
+	err = bufw_end(&w);
+	if (!err)
+		err = expclient_tell(d->exporter, EXPORT_TAP_REFUSED, w.data, w.len, -1);
+	if (err)
+		log_debug("the refusal of a profile on demand cannot be told error='%s'", strerror(-err));
+}
+
 static int on_tap(void *arg, const struct export_tap *tap)
 {
 	struct daemon *d = arg;
 
-	return d->sampling ? engine_tap(d->engine, tap) : 0;
+	if (d->sampling)
+		return engine_tap(d->engine, tap);
+	on_refused(d, &(struct export_tap_refused){ .id = tap->id, .why = EXPORT_REFUSAL_NOT_SAMPLING });
+	return 0;
 }
 
 static int on_exporter(void *arg)
@@ -317,7 +335,7 @@ static int new_engine(struct daemon *d)
 	struct engine_conf conf = {
 		.hz = config->sampling.frequency_hz, .stack_max_bytes = config->sampling.stack_max_bytes,
 		.cpus = config->sampling.cpus, .programs = &d->programs, .missing_caps = d->missing_caps,
-		.start = &start, .batch = on_batch, .subject = on_subject, .labels_wait_ns = config->window_ns,
+		.start = &start, .batch = on_batch, .subject = on_subject, .refused = on_refused, .labels_wait_ns = config->window_ns,
 		.settle_wait_ns = SETTLE_NS, .arg = d,
 	};
 	const char *why = NULL;

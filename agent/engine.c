@@ -49,6 +49,7 @@ struct engine {
 	struct loop_source *sources[5];
 	engine_batch_fn *batch;
 	engine_subject_fn *subject;
+	engine_refused_fn *refused;
 	void *arg;
 	engine_turn_fn *on_turn;
 	void *on_turn_arg;
@@ -210,6 +211,14 @@ static int take_batch(void *arg, const struct export_batch *b)
 	return e->batch(e->arg, b);
 }
 
+static void tell_refused(void *arg, const struct export_tap_refused *r)
+{
+	struct engine *e = arg;
+
+	if (e->refused)
+		e->refused(e->arg, r);
+}
+
 static int tell_subject(void *arg, const struct export_facts *f)
 {
 	struct engine *e = arg;
@@ -240,7 +249,7 @@ static bool filter(void *arg, uint32_t pid, uint32_t keep_one_in)
 
 static const struct pipeline_ops ops = {
 	.open = ask_open, .rows = ask_rows, .names = ask_names, .kernel = ask_kernel, .rescan = ask_rescan,
-	.batch = take_batch, .announce = announce, .filter = filter,
+	.batch = take_batch, .refused = tell_refused, .announce = announce, .filter = filter,
 };
 
 /* ---- turns ---- */
@@ -378,6 +387,7 @@ int engine_new(struct engine **ret, struct loop *loop, const struct engine_conf 
 	e->log = conf->log;
 	e->batch = conf->batch;
 	e->subject = conf->subject;
+	e->refused = conf->refused;
 	e->settle_wait_ns = conf->settle_wait_ns ? conf->settle_wait_ns : SETTLE_WAIT_NS;
 	e->filter_limit = (struct log_limit)LOG_LIMIT_INIT;
 	e->arg = conf->arg;

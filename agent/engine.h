@@ -34,6 +34,8 @@ typedef int engine_batch_fn(void *arg, const struct export_batch *b);
  */
 typedef int engine_subject_fn(void *arg, const struct export_facts *f);
 
+typedef void engine_refused_fn(void *arg, const struct export_tap_refused *r);
+
 struct engine_conf {
 	uint32_t hz;
 	uint32_t stack_max_bytes;
@@ -45,6 +47,7 @@ struct engine_conf {
 	const struct event_start *start;	/* targets; the rest is filled in */
 	engine_batch_fn *batch;
 	engine_subject_fn *subject;	/* NULL: subjects are not announced */
+	engine_refused_fn *refused;	/* a tap was; NULL: nobody wants to know */
 	uint64_t labels_wait_ns;	/* at most, of a window for its names and labels; with `subject` */
 	uint64_t settle_wait_ns;	/* how long engine_stop() may take; 0: 15 s */
 	void *arg;

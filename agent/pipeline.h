@@ -32,6 +32,8 @@ struct pipeline_ops {
 	/* Side-band records were lost -> EVENT_PROCESS..., and one of pid 0 when that was all. */
 	int (*rescan)(void *arg);
 	int (*batch)(void *arg, const struct export_batch *b);	/* a window or tap is named and ready */
+	/* Optional: no batch of this tap will come. */
+	void (*refused)(void *arg, const struct export_tap_refused *r);
 	/* A subject is sampled for the first time, or since EVENT_RELABEL -> EVENT_LABELS. */
 	int (*announce)(void *arg, const struct pipeline_subject *s);
 	/*
@@ -73,7 +75,8 @@ struct pipeline_stats {
 	uint64_t labels_late;	/* subjects whose window did not wait any longer for their labels */
 	uint64_t announce_full;	/* times that a subject could not be announced: too many wait */
 	uint64_t announce_unanswered;	/* announcements that were given up */
-	uint64_t taps, taps_refused;	/* begun; EVENT_TAP when EXPORT_TAPS_MAX were open, or that made no sense */
+	uint64_t taps;		/* begun */
+	uint64_t taps_refused[EXPORT_REFUSAL_COUNT];
 	uint64_t taps_full;	/* samples that are not in a tap because it was full */
 	uint64_t counters[ABI_CNT_COUNT];	/* of BPF, as last reported */
 };

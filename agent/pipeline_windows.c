@@ -193,22 +193,28 @@ static bool tap_is_known(const struct pipeline *p, uint64_t id)
 	return false;
 }
 
+static void refuse_tap(struct pipeline *p, uint64_t id, enum export_refusal why)
+{
+	p->stats.taps_refused[why]++;
+	if (p->conf.ops->refused)
+		p->conf.ops->refused(p->conf.arg, &(struct export_tap_refused){ .id = id, .why = why });
+}
+
 void pipeline_begin_tap(struct pipeline *p, const struct event_tap *tap, uint64_t time_ns)
 {
 	uint32_t ntaps = p->ntaps + p->nclosing - nclosing_windows(p);
 	struct tap t = { .id = tap->id, .start_ns = time_ns, .duration_ns = tap->duration_ns,
 			 .wall_start_ns = tap->wall_start_ns };
 
-	if (ntaps >= EXPORT_TAPS_MAX || !tap->id || tap_is_known(p, tap->id) || !tap->duration_ns ||
-	    tap->duration_ns > TAP_MAX_NS || tap->duration_ns > UINT64_MAX - time_ns) {
-		p->stats.taps_refused++;
-		return;
-	}
+	if (tap_is_known(p, tap->id))
+		return; /* its batch will come */
+	if (!tap->id || !tap->duration_ns || tap->duration_ns > TAP_MAX_NS || tap->duration_ns > UINT64_MAX - time_ns)
+		return refuse_tap(p, tap->id, EXPORT_REFUSAL_INVALID);
+	if (ntaps >= EXPORT_TAPS_MAX)
+		return refuse_tap(p, tap->id, EXPORT_REFUSAL_TOO_MANY);
 	t.budget = tap_budget(p, ntaps);
-	if (aggregate_new(&t.stacks, t.budget)) {
-		p->stats.taps_refused++;
-		return;
-	}
+	if (aggregate_new(&t.stacks, t.budget))
+		return refuse_tap(p, tap->id, EXPORT_REFUSAL_NO_MEMORY);
 	p->taps[p->ntaps++] = t;
 	p->stats.taps++;
 }

@@ -150,6 +150,9 @@ static void add_samples(struct report *r, const struct pipeline_stats *s)
 	add(r, EXPORT_METRIC_ANNOUNCE_LOST, "", "full", s->announce_full);
 	add(r, EXPORT_METRIC_ANNOUNCE_LOST, "", "unanswered", s->announce_unanswered);
 	add(r, EXPORT_METRIC_TAPS, "", "", s->taps);
+	for (int w = 0; w < EXPORT_REFUSAL_COUNT; w++)
+		add(r, EXPORT_METRIC_TAPS_REFUSED, "", export_refusal_text((enum export_refusal)w), s->taps_refused[w]);
+	add(r, EXPORT_METRIC_TAPS_FULL, "", "", s->taps_full);
 	add(r, EXPORT_METRIC_SIDEBAND_LOST, "", "", s->sideband_lost);
 	add(r, EXPORT_METRIC_ROWS_EVICTED, "", "", s->rows_evicted);
 	add(r, EXPORT_METRIC_FILES_REFUSED, "", "", s->files_refused);

@@ -295,6 +295,17 @@ static int on_status(struct channel *c, struct bufr *r, int *fd)
 	return web_status(c->web, &s);
 }
 
+static int on_tap_refused(struct channel *c, struct bufr *r, int *fd)
+{
+	struct export_tap_refused refused;
+	int err = export_tap_refused_decode(r, &refused);
+
+	(void)fd;
+	if (!err && c->web)
+		web_tap_refused(c->web, &refused);
+	return err;
+}
+
 static int on_flush(struct channel *c, struct bufr *r, int *fd)
 {
 	(void)fd;
@@ -378,10 +389,8 @@ static int on_tap(struct channel *c, const struct export_batch *b)
 	struct export_done done = { .id = b->id,
 				    .result = EXPORT_WRITTEN,
 				    .nsamples = count_samples(b) };
-	int err = web_take_tap(c->web, b);
 
-	if (err)
-		log_warning("a profile that was asked for is lost error='%s'", strerror(-err));
+	web_take_tap(c->web, b);
 	answer_at_once(c, done.nsamples, &done);
 	return 0;
 }
@@ -452,6 +461,7 @@ static const struct {
 	{ EXPORT_START, BEFORE_START, on_start },
 	{ EXPORT_STATUS, AFTER_START, on_status },
 	{ EXPORT_FLUSH, AFTER_START, on_flush },
+	{ EXPORT_TAP_REFUSED, AFTER_START, on_tap_refused },
 	{ EXPORT_SUBJECT, AFTER_START, on_subject },
 	{ EXPORT_BATCH, AFTER_START, on_batch },
 };

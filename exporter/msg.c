@@ -31,6 +31,17 @@ const char *export_fate_text(enum export_fate_kind k)
 	return (unsigned int)k < EXPORT_FATE_COUNT ? texts[k] : "unknown";
 }
 
+const char *export_refusal_text(enum export_refusal r)
+{
+	static const char *const texts[] = {
+#define X(id, text) [EXPORT_REFUSAL_##id] = text,
+		EXPORT_REFUSALS(X)
+#undef X
+	};
+
+	return (unsigned int)r < EXPORT_REFUSAL_COUNT ? texts[r] : "unknown";
+}
+
 /* ---- messages of numbers alone -------------------------------------------------------------- */
 
 void export_settled_encode(struct bufw *w, const struct export_settled *s)
@@ -123,6 +134,26 @@ int export_tap_decode(struct bufr *in, struct export_tap *ret)
 	err = bufr_end(in);
 	if (!err)
 		*ret = t;
+	return err;
+}
+
+void export_tap_refused_encode(struct bufw *w, const struct export_tap_refused *r)
+{
+	bufw_u64(w, r->id);
+	bufw_u32(w, (uint32_t)r->why);
+}
+
+int export_tap_refused_decode(struct bufr *in, struct export_tap_refused *ret)
+{
+	uint64_t id = bufr_u64(in);
+	uint32_t why = bufr_u32(in);
+	int err;
+
+	if (why >= EXPORT_REFUSAL_COUNT)
+		bufr_fail(in);
+	err = bufr_end(in);
+	if (!err)
+		*ret = (struct export_tap_refused){ id, (enum export_refusal)why };
 	return err;
 }
 

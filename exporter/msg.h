@@ -25,6 +25,7 @@ enum export_type {
 	EXPORT_START = 4,	/* no payload */
 	EXPORT_STATUS = 5,	/* struct export_status, every second */
 	EXPORT_FLUSH = 6,	/* the agent is about to end: send at once what waits; no payload */
+	EXPORT_TAP_REFUSED = 7,	/* struct export_tap_refused: no batch of this tap will come */
 	/* Asked by the agent, answered in order. */
 	EXPORT_SUBJECT = 16,	/* struct export_facts -> EXPORT_LABELS */
 	EXPORT_BATCH = 17,	/* struct export_batch, struct export_settled -> EXPORT_TAKEN */
@@ -262,6 +263,26 @@ struct export_tap {
 	uint64_t duration_ns;
 };
 
+/* Why a tap was refused. */
+#define EXPORT_REFUSALS(X)			\
+	X(TOO_MANY, "too_many")			\
+	X(NO_MEMORY, "agent_memory")		\
+	X(INVALID, "invalid")			\
+	X(NOT_SAMPLING, "not_sampling")
+
+enum export_refusal {
+#define X(id, text) EXPORT_REFUSAL_##id,
+	EXPORT_REFUSALS(X)
+#undef X
+	EXPORT_REFUSAL_COUNT,
+};
+const char *export_refusal_text(enum export_refusal r);
+
+struct export_tap_refused {
+	uint64_t id;
+	enum export_refusal why;
+};
+
 /* ---- status: what the API and /metrics say of the agent ---- */
 
 /* id, name, type, label (or ""), help. One list is the message, the metric and the help. */
@@ -280,6 +301,8 @@ struct export_tap {
 	X(EXCLUDED, "flamed_samples_excluded_total", COUNTER, "", "Samples left out of windows: not to be sampled.")	\
 	X(ANNOUNCE_LOST, "flamed_announcements_lost_total", COUNTER, "reason", "Processes to be told again for labels.") \
 	X(TAPS, "flamed_taps_total", COUNTER, "", "Profiles taken on demand.")						\
+	X(TAPS_REFUSED, "flamed_taps_refused_total", COUNTER, "reason", "Profiles on demand that were refused.")	\
+	X(TAPS_FULL, "flamed_tap_samples_dropped_total", COUNTER, "", "Samples missing in a profile on demand: it was full.") \
 	X(RESTARTS, "flamed_child_restarts_total", COUNTER, "child", "Child processes that were replaced.")		\
 	X(QUARANTINED, "flamed_files_quarantined", GAUGE, "", "Files that the symbolizer died of twice.")		\
 	X(SIDEBAND_LOST, "flamed_sideband_lost_total", COUNTER, "", "Process events that the kernel dropped.")		\
@@ -349,6 +372,8 @@ void export_done_encode(struct bufw *w, const struct export_done *d);
 MUST_USE int export_done_decode(struct bufr *in, struct export_done *ret);
 void export_tap_encode(struct bufw *w, const struct export_tap *t);
 MUST_USE int export_tap_decode(struct bufr *in, struct export_tap *ret);
+void export_tap_refused_encode(struct bufw *w, const struct export_tap_refused *r);
+MUST_USE int export_tap_refused_decode(struct bufr *in, struct export_tap_refused *ret);
 void export_status_encode(struct bufw *w, const struct export_status *s);
 MUST_USE int export_status_decode(struct bufr *in, struct export_status *ret, void **ret_mem);
 

@@ -16,14 +16,24 @@
 #define GRACE_NS (20 * NSEC_PER_SEC) /* after its end: a window's names may take that long */
 #define LOOK_NS	 (250 * NSEC_PER_MSEC)
 
-enum tap_state { WAITING, READY, TOO_LATE, FAILED, GONE };
+enum tap_state {
+	WAITING,
+	READY,
+	REFUSED,
+	TOO_LATE,
+	FAILED,
+	GONE,	   /* its client: to be closed without an answer */
+	ABANDONED, /* and is; the agent goes on */
+};
 
 struct tap {
 	struct tap *next;
 	uint64_t id;
 	struct listener *listener;
-	struct MHD_Connection *connection; /* suspended while WAITING */
+	struct MHD_Connection *connection; /* suspended while WAITING; NULL: ABANDONED */
 	enum tap_state state;
+	bool is_over; /* for the agent: it has no place there any more */
+	enum export_refusal why;
 	uint64_t deadline_ns;
 	char *service; /* "" all */
 	struct bufw profile;
@@ -34,9 +44,20 @@ struct ondemand {
 	void *arg;
 	struct loop_source *look;
 	struct tap *first;
-	uint32_t ntaps; /* all that are not done */
+	uint32_t ntaps; /* that have a place at the agent, as far as we know */
 	uint64_t next_id;
 };
+
+static struct tap *tap_free(struct tap *t)
+{
+	if (!t)
+		return NULL;
+	bufw_fini(&t->profile);
+	free(t->service);
+	free(t);
+	return NULL;
+}
+DEFINE_CLEANUP(struct tap *, tap_free);
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
@@ -57,23 +78,42 @@ static bool is_gone(const struct tap *t)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL));
 }
 
+static void free_place(struct ondemand *o, struct tap *t)
+{
+	o->ntaps -= !t->is_over;
+	t->is_over = true;
+}
+
+/* Out of the list, where nobody needs it any more. */
+static void drop(struct ondemand *o, struct tap *t)
+{
+	struct tap **at = &o->first;
+
+	while (*at != t)
+		at = &(*at)->next;
+	*at = t->next;
+	free_place(o, t);
+	tap_free(t);
+}
+
 static int on_look(void *arg)
 {
 	struct ondemand *o = arg;
 	uint64_t now = clock_mono_ns();
-	bool any = false;
+	struct tap *next;
 
-	for (struct tap *t = o->first; t; t = t->next) {
-		if (t->state != WAITING)
-			continue;
-		if (is_gone(t))
+	for (struct tap *t = o->first; t; t = next) {
+		next = t->next;
+		if (now >= t->deadline_ns)
+			free_place(o, t);
+		if (t->state == WAITING && is_gone(t))
 			resume(t, GONE);
-		else if (now >= t->deadline_ns)
+		else if (t->state == WAITING && t->is_over)
 			resume(t, TOO_LATE);
-		else
-			any = true;
+		else if (t->state == ABANDONED && t->is_over)
+			drop(o, t);
 	}
-	return any ? loop_timer_at(o->look, now + LOOK_NS) : 0;
+	return o->ntaps ? loop_timer_at(o->look, now + LOOK_NS) : 0;
 }
 
 int ondemand_new(struct ondemand **ret, struct loop *loop, ondemand_tap_fn *fn, void *arg)
@@ -94,17 +134,6 @@ int ondemand_new(struct ondemand **ret, struct loop *loop, ondemand_tap_fn *fn, 
 	*ret = TAKE(o);
 	return 0;
 }
-
-static struct tap *tap_free(struct tap *t)
-{
-	if (!t)
-		return NULL;
-	bufw_fini(&t->profile);
-	free(t->service);
-	free(t);
-	return NULL;
-}
-DEFINE_CLEANUP(struct tap *, tap_free);
 
 struct ondemand *ondemand_free(struct ondemand *o)
 {
@@ -185,6 +214,13 @@ static int start(struct ondemand *o, struct listener *l, struct MHD_Connection *
 	return 0;
 }
 
+static const char *const refusals[EXPORT_REFUSAL_COUNT] = {
+	[EXPORT_REFUSAL_TOO_MANY] = "it is taking 16 already",
+	[EXPORT_REFUSAL_NO_MEMORY] = "it is short of memory",
+	[EXPORT_REFUSAL_INVALID] = "it does not know how",
+	[EXPORT_REFUSAL_NOT_SAMPLING] = "it is starting or ending",
+};
+
 static enum MHD_Result answer(struct tap *t, struct MHD_Connection *c)
 {
 	struct reply r = {
@@ -196,9 +232,15 @@ static enum MHD_Result answer(struct tap *t, struct MHD_Connection *c)
 		.value = "attachment; filename=\"profile.pb.gz\"",
 	};
 
+	char text[128];
+
 	switch (t->state) {
 	case READY:
 		return reply_send(c, &r);
+	case REFUSED:
+		snprintf(text, sizeof(text), "the agent takes no profile now: %s; try again later\n",
+			 refusals[t->why]);
+		return refuse(c, text);
 	case TOO_LATE:
 		return refuse(c, "no profile was made in time\n");
 	case FAILED:
@@ -220,7 +262,8 @@ enum MHD_Result ondemand_request(struct ondemand *o, struct listener *l, struct 
 	if (!parse_seconds(seconds_text, &seconds))
 		return reply_text(c, MHD_HTTP_BAD_REQUEST, "seconds must be 1 to 120\n");
 	if (o->ntaps >= EXPORT_TAPS_MAX)
-		return refuse(c, "16 profiles are being taken already\n");
+		return refuse(c, "16 profiles are being taken already, some perhaps for clients that "
+				 "have left; try again later\n");
 	err = start(o, l, c, seconds, state);
 	if (err) {
 		log_error("no profile can be asked for error='%s'", strerror(-err));
@@ -231,14 +274,12 @@ enum MHD_Result ondemand_request(struct ondemand *o, struct listener *l, struct 
 
 void ondemand_done(struct ondemand *o, void *state)
 {
-	for (struct tap **at = &o->first; *at; at = &(*at)->next) {
-		if (*at == state) {
-			*at = (*at)->next;
-			o->ntaps--;
-			tap_free(state);
-			return;
-		}
-	}
+	struct tap *t = state;
+
+	if (t->is_over)
+		return drop(o, t);
+	t->state = ABANDONED;
+	t->connection = NULL;
 }
 
 void ondemand_closing(struct ondemand *o, struct listener *l)
@@ -279,16 +320,38 @@ static int encode(const struct tap *t, const struct export_batch *b, struct bufw
 	return *t->service ? encode_service(t, b, out) : pprof_encode(out, b, &totals);
 }
 
-int ondemand_take(struct ondemand *o, const struct export_batch *b)
+static struct tap *find_placed(struct ondemand *o, uint64_t id)
 {
-	for (struct tap *t = o->first; t; t = t->next) {
-		int err;
+	struct tap *t = o->first;
 
-		if (t->id != b->tap || t->state != WAITING)
-			continue;
-		err = encode(t, b, &t->profile);
-		resume(t, err ? FAILED : READY); /* short of memory: its client learns of it */
-		return 0;
-	}
-	return 0;
+	while (t && (t->id != id || t->is_over))
+		t = t->next;
+	return t;
+}
+
+void ondemand_take(struct ondemand *o, const struct export_batch *b)
+{
+	struct tap *t = find_placed(o, b->tap);
+
+	if (!t)
+		return;
+	free_place(o, t);
+	if (t->state == WAITING) /* short of memory: its client learns of it */
+		resume(t, encode(t, b, &t->profile) ? FAILED : READY);
+	else if (t->state == ABANDONED)
+		drop(o, t);
+}
+
+void ondemand_refused(struct ondemand *o, const struct export_tap_refused *r)
+{
+	struct tap *t = find_placed(o, r->id);
+
+	if (!t)
+		return;
+	free_place(o, t);
+	t->why = r->why;
+	if (t->state == WAITING)
+		resume(t, REFUSED);
+	else if (t->state == ABANDONED)
+		drop(o, t);
 }

@@ -1,8 +1,9 @@
 /*
  * ondemand - profiles of the next seconds, for whoever asks at /debug/pprof/profile.
  *
- * A request's connection is suspended until the agent's batch has come. At most EXPORT_TAPS_MAX wait
- * at once; one whose client went away frees its place.
+ * A request's connection is suspended until the agent's batch has come, or its refusal. At most
+ * EXPORT_TAPS_MAX are taken at once. One whose client went away keeps its place, since the agent takes it
+ * to its end all the same: until its batch, its refusal or its deadline.
  *
  * May touch: the connections of its requests. Never: who may ask.
  */
@@ -31,7 +32,8 @@ enum MHD_Result ondemand_request(struct ondemand *o, struct listener *l, struct 
 void ondemand_done(struct ondemand *o, void *state);
 void ondemand_closing(struct ondemand *o, struct listener *l);
 
+void ondemand_refused(struct ondemand *o, const struct export_tap_refused *r);
 /* The batch of a tap; of one that nobody waits for any more it is ignored. */
-MUST_USE int ondemand_take(struct ondemand *o, const struct export_batch *b);
+void ondemand_take(struct ondemand *o, const struct export_batch *b);
 
 #endif

@@ -412,9 +412,14 @@ int web_window(struct web *w, const struct export_batch *b, const void *wire, si
 	return recent_add(w->recent, b, wire, len);
 }
 
-int web_take_tap(struct web *w, const struct export_batch *b)
+void web_take_tap(struct web *w, const struct export_batch *b)
 {
-	return ondemand_take(w->ondemand, b);
+	ondemand_take(w->ondemand, b);
+}
+
+void web_tap_refused(struct web *w, const struct export_tap_refused *r)
+{
+	ondemand_refused(w->ondemand, r);
 }
 
 /* A copy, made by the codec: texts and arrays move into it as one. */

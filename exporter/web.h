@@ -38,7 +38,8 @@ MUST_USE int web_control(struct web *w, int listen_fd);	/* takes it */
 MUST_USE int web_page_password(struct web *w, const char *text, size_t len);
 /* A window: its decoded tables, and the bytes they came as. Copied. */
 MUST_USE int web_window(struct web *w, const struct export_batch *b, const void *wire, size_t len);
-MUST_USE int web_take_tap(struct web *w, const struct export_batch *b);
+void web_take_tap(struct web *w, const struct export_batch *b);
+void web_tap_refused(struct web *w, const struct export_tap_refused *r);
 MUST_USE int web_status(struct web *w, const struct export_status *s);	/* copied */
 /* The version of Landlock that holds this process, 0 none: for the status. */
 void web_set_landlock(struct web *w, int version);

@@ -1,5 +1,7 @@
 """A crowd of slow clients against a running daemon, and what its probes see meanwhile."""
 
+import os
+import signal
 import socket
 import threading
 import time
@@ -73,4 +75,24 @@ def test_slow_clients_keep_neither_probes_nor_the_page_from_their_answers():
     ended = daemon.metrics().by("flamed_listener_connections_ended_total", "reason", listener="page")
     assert ended["crowded"] >= NCLIENTS, ended
     assert daemon.metrics().get("flamed_child_restarts_total") == 0
+    daemon.stop()
+
+
+def test_profiles_whose_clients_left_are_told_to_the_next_and_not_waited_for():
+    daemon = Daemon({"page": Daemon.page(port := free_port())})
+    path = f"/{daemon.token}/debug/pprof/profile?seconds=60"
+    taken = daemon.metrics().get("flamed_taps_total")
+    for n in range(16):
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            daemon.wait_metric(lambda m, n=n: m.get("flamed_taps_total") == taken + n + 1, "it to be taken")
+    status, headers, body = fetch(port, path, timeout=5)
+    assert status == 503 and headers["Retry-After"] and b"16 profiles" in body, (status, body)
+
+    # An exporter that does not know of those before it asks the agent, which does.
+    os.kill(daemon.helpers()["exporter"], signal.SIGKILL)
+    daemon.wait_metric(lambda m: m.get("flamed_child_restarts_total", child="exporter") == 1, "a new exporter")
+    status, headers, body = fetch(port, path, timeout=5)
+    assert status == 503 and headers["Retry-After"] and b"taking 16 already" in body, (status, body)
+    daemon.wait_metric(lambda m: m.get("flamed_taps_refused_total", reason="too_many") == 1, "a refusal")
     daemon.stop()

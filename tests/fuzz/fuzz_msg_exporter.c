@@ -128,6 +128,12 @@ static int tap_decode(struct bufr *in, struct export_tap *ret, void **ret_mem)
 	return export_tap_decode(in, ret);
 }
 
+static int tap_refused_decode(struct bufr *in, struct export_tap_refused *ret, void **ret_mem)
+{
+	(void)ret_mem;
+	return export_tap_refused_decode(in, ret);
+}
+
 static int done_decode(struct bufr *in, struct export_done *ret, void **ret_mem)
 {
 	(void)ret_mem;
@@ -154,6 +160,7 @@ static void check_messages(const uint8_t *data, size_t size)
 	CHECK_MESSAGE(export_fate, export_fate_decode, export_fate_encode);
 	CHECK_MESSAGE(export_done, done_decode, export_done_encode);
 	CHECK_MESSAGE(export_tap, tap_decode, export_tap_encode);
+	CHECK_MESSAGE(export_tap_refused, tap_refused_decode, export_tap_refused_encode);
 	CHECK_MESSAGE(export_status, export_status_decode, export_status_encode);
 }
 

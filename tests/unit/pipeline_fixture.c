@@ -111,6 +111,14 @@ static int on_batch(void *arg, const struct export_batch *b)
 	return 0;
 }
 
+static void on_refused(void *arg, const struct export_tap_refused *r)
+{
+	struct world *w = arg;
+
+	w->last_refused = r->id;
+	w->nrefused[r->why]++;
+}
+
 static int on_announce(void *arg, const struct pipeline_subject *s)
 {
 	struct world_announced *a = calloc(1, sizeof(*a));
@@ -146,7 +154,7 @@ static bool on_filter(void *arg, uint32_t pid, uint32_t keep_one_in)
 
 static const struct pipeline_ops ops = { .open = on_open, .rows = on_rows, .names = on_names,
 					 .kernel = on_kernel, .rescan = on_rescan, .batch = on_batch,
-					 .announce = on_announce, .filter = on_filter };
+					 .announce = on_announce, .filter = on_filter, .refused = on_refused };
 
 void world_init(struct world *w, const struct pipeline_conf *conf)
 {

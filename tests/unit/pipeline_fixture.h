@@ -58,6 +58,8 @@ struct world {
 	uint64_t nbatch_samples;	/* sum of all counts, without taps */
 	uint64_t nsent;			/* first parts handed in */
 	uint64_t seq;
+	uint64_t last_refused;		/* the tap */
+	uint32_t nrefused[EXPORT_REFUSAL_COUNT];	/* taps, as told */
 	uint64_t moved;			/* added to the control group id of each sample, which is 1000 + pid */
 };
 

@@ -300,6 +300,8 @@ static void every_result_has_a_text(void **state)
 	assert_string_equal(export_result_text(EXPORT_WRITTEN), "written");
 	assert_string_equal(export_result_text(EXPORT_REFUSED), "refused");
 	assert_string_equal(export_result_text(EXPORT_RESULT_COUNT), "unknown");
+	assert_string_equal(export_refusal_text(EXPORT_REFUSAL_NO_MEMORY), "agent_memory");
+	assert_string_equal(export_refusal_text(EXPORT_REFUSAL_COUNT), "unknown");
 	assert_string_equal(export_fate_text(EXPORT_FATE_IN_DOUBT), "in_doubt");
 	assert_string_equal(export_fate_text(EXPORT_FATE_COUNT), "unknown");
 }
@@ -316,6 +318,7 @@ union decoded {
 	struct export_fate fate;
 	struct export_done done;
 	struct export_tap tap;
+	struct export_tap_refused refused;
 	struct export_status status;
 };
 
@@ -344,6 +347,8 @@ static int decode_message(enum export_type type, struct bufr *in, union decoded 
 		return export_done_decode(in, &ret->done);
 	case EXPORT_TAP:
 		return export_tap_decode(in, &ret->tap);
+	case EXPORT_TAP_REFUSED:
+		return export_tap_refused_decode(in, &ret->refused);
 	case EXPORT_STATUS:
 		return export_status_decode(in, &ret->status, ret_mem);
 	default:
@@ -373,6 +378,8 @@ static void encode_message(enum export_type type, struct bufw *w, const union de
 		return export_done_encode(w, &m->done);
 	case EXPORT_TAP:
 		return export_tap_encode(w, &m->tap);
+	case EXPORT_TAP_REFUSED:
+		return export_tap_refused_encode(w, &m->refused);
 	case EXPORT_STATUS:
 		return export_status_encode(w, &m->status);
 	default:
@@ -414,6 +421,7 @@ static const struct message {
 	{ EXPORT_FATE, { .fate = { 1, 2, EXPORT_FATE_SHUTDOWN, 4, "http://here" } }, 1 },
 	{ EXPORT_DONE, { .done = { 9, EXPORT_WRITE_FAILED, ENOSPC, 123, 456 } }, 0 },
 	{ EXPORT_TAP, { .tap = { 1, 2 } }, 0 },
+	{ EXPORT_TAP_REFUSED, { .refused = { 7, EXPORT_REFUSAL_NOT_SAMPLING } }, 0 },
 	{ EXPORT_STATUS,
 	  { .status = { 1, 99, 2, 15, "/etc/flamed.yaml", "cap_x: a loss", 2, 3, sample_processes, sample_metrics } },
 	  1 },
@@ -581,6 +589,7 @@ static void numbers_out_of_range_are_refused(void **state)
 	assert_int_equal(verdict_with(EXPORT_FATE, 16, EXPORT_FATE_COUNT), -EBADMSG);
 	assert_int_equal(verdict_with(EXPORT_DONE, 8, EXPORT_RESULT_COUNT), -EBADMSG);
 	assert_int_equal(verdict_with(EXPORT_TAP, 0, 0), -EBADMSG);
+	assert_int_equal(verdict_with(EXPORT_TAP_REFUSED, 8, EXPORT_REFUSAL_COUNT), -EBADMSG);
 	assert_int_equal(verdict_with(EXPORT_STATUS, STATUS_TEXTS - 8, EXPORT_PROCESSES_MAX + 1), -EBADMSG);
 	assert_int_equal(verdict_with(EXPORT_STATUS, STATUS_TEXTS - 1, 1), -EBADMSG);
 	assert_int_equal(verdict_with(EXPORT_STATUS, process + 4 + strlen("agent") + 24, 2), -EBADMSG);

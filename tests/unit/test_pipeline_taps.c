@@ -191,7 +191,9 @@ static void a_seventeenth_tap_is_refused(void **state UNUSED)
 	for (uint64_t id = 1; id <= EXPORT_TAPS_MAX + 3; id++)
 		world_tap(&world, T0 + SEC, id, 2 * SEC);
 	assert_int_equal(stats()->taps, EXPORT_TAPS_MAX);
-	assert_int_equal(stats()->taps_refused, 3);
+	assert_int_equal(stats()->taps_refused[EXPORT_REFUSAL_TOO_MANY], 3);
+	assert_int_equal(world.nrefused[EXPORT_REFUSAL_TOO_MANY], 3);
+	assert_int_equal(world.last_refused, EXPORT_TAPS_MAX + 3);
 	sample_at(T0 + 2 * SEC, 7, 0x10);
 	turn(T0 + 4 * SEC);
 	assert_int_equal(world.nbatches, EXPORT_TAPS_MAX);
@@ -216,7 +218,7 @@ static void a_tap_that_is_being_named_still_counts(void **state UNUSED)
 	world_turn(&world, T0 + 3 * SEC);
 	assert_int_equal(world.nbatches, 0);
 	world_tap(&world, T0 + 3 * SEC, 99, SEC);
-	assert_int_equal(stats()->taps_refused, 1);
+	assert_int_equal(stats()->taps_refused[EXPORT_REFUSAL_TOO_MANY], 1);
 	world_answer_names(&world, T0 + 3 * SEC);
 	assert_int_equal(world.nbatches, EXPORT_TAPS_MAX);
 	for (uint32_t i = 0; i < EXPORT_TAPS_MAX; i++)
@@ -229,10 +231,12 @@ static void taps_that_make_no_sense_are_refused(void **state UNUSED)
 	world_tap(&world, T0, 1, 0);
 	world_tap(&world, T0, 1, UINT64_MAX);
 	world_tap(&world, T0, 1, 601 * SEC);
-	assert_int_equal(stats()->taps_refused, 4);
+	assert_int_equal(stats()->taps_refused[EXPORT_REFUSAL_INVALID], 4);
+	assert_int_equal(world.nrefused[EXPORT_REFUSAL_INVALID], 4);
+	/* One that is known already goes on, and nobody is told otherwise. */
 	world_tap(&world, T0, 1, SEC);
 	world_tap(&world, T0, 1, SEC);
-	assert_int_equal(stats()->taps_refused, 5);
+	assert_int_equal(world.nrefused[EXPORT_REFUSAL_INVALID], 4);
 	assert_int_equal(stats()->taps, 1);
 }
 

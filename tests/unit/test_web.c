@@ -373,7 +373,7 @@ static void bring(uint64_t tap)
 	export_fixture_init(&f);
 	f.batch.tap = tap;
 	f.batch.duration_ns = 2 * NSEC_PER_SEC;
-	assert_int_equal(web_take_tap(w->web, &f.batch), 0);
+	web_take_tap(w->web, &f.batch);
 }
 
 static void a_profile_of_the_next_seconds_is_served(void **state)
@@ -457,20 +457,81 @@ static void the_seventeenth_profile_at_once_is_refused(void **state)
 	assert_int_equal(r.status, 503);
 	assert_non_null(strstr(r.head, "Retry-After: "));
 	web_reply_fini(&r);
-	/* One whose client goes away frees its place; one that is served does. */
-	close(fds[0]);
+	/* One that is served frees its place. */
 	bring(w->taps[1].id);
 	r = web_fixture_receive(w, fds[1]);
 	assert_int_equal(r.status, 200);
 	web_reply_fini(&r);
-	web_fixture_wait(w, 600);
-	fds[0] = web_fixture_send(w, w->page_port, "GET", path, "");
 	fds[1] = web_fixture_send(w, w->page_port, "GET", path, "");
 	web_fixture_wait(w, 100);
-	assert_int_equal(w->ntaps, EXPORT_TAPS_MAX + 2);
+	assert_int_equal(w->ntaps, EXPORT_TAPS_MAX + 1);
 	assert_int_equal(page(path, ""), 503);
 	for (int i = 0; i < EXPORT_TAPS_MAX; i++)
 		close(fds[i]);
+}
+
+static void refuse_tap(uint64_t id, enum export_refusal why)
+{
+	web_tap_refused(w->web, &(struct export_tap_refused){ id, why });
+}
+
+/* The agent takes it to its end: until then there is no room for another, which must not wait in vain. */
+static void a_profile_whose_client_left_keeps_its_place(void **state)
+{
+	static const char path[] = "/" TOKEN "/debug/pprof/profile?seconds=60";
+
+	(void)state;
+	for (int i = 0; i < EXPORT_TAPS_MAX; i++) {
+		int fd = web_fixture_send(w, w->page_port, "GET", path, "");
+
+		while (w->ntaps == i)
+			web_fixture_wait(w, 1);
+		close(fd);
+	}
+	web_fixture_wait(w, 600); /* each is seen to have left */
+	assert_int_equal(page(path, ""), 503);
+	assert_int_equal(w->ntaps, EXPORT_TAPS_MAX);
+	bring(w->taps[3].id);
+	refuse_tap(w->taps[5].id, EXPORT_REFUSAL_NO_MEMORY);
+	for (int i = 0; i < 2; i++) {
+		int fd = web_fixture_send(w, w->page_port, "GET", path, "");
+
+		while (w->ntaps == EXPORT_TAPS_MAX + i)
+			web_fixture_wait(w, 1);
+		close(fd);
+	}
+	assert_int_equal(page(path, ""), 503);
+}
+
+static void a_profile_that_the_agent_refuses_is_503_with_the_reason(void **state)
+{
+	static const struct {
+		enum export_refusal why;
+		const char *text;
+	} refusals[] = {
+		{ EXPORT_REFUSAL_TOO_MANY, "it is taking 16 already" },
+		{ EXPORT_REFUSAL_NO_MEMORY, "short of memory" },
+		{ EXPORT_REFUSAL_INVALID, "does not know how" },
+		{ EXPORT_REFUSAL_NOT_SAMPLING, "starting or ending" },
+	};
+
+	(void)state;
+	refuse_tap(12345, EXPORT_REFUSAL_TOO_MANY); /* nobody's */
+	for (int i = 0; i < (int)ARRAY_SIZE(refusals); i++) {
+		int fd = web_fixture_send(w, w->page_port, "GET", "/" TOKEN "/debug/pprof/profile", "");
+		struct web_reply r;
+
+		while (w->ntaps == i)
+			web_fixture_wait(w, 1);
+		refuse_tap(w->taps[i].id, refusals[i].why);
+		refuse_tap(w->taps[i].id, refusals[i].why);
+		bring(w->taps[i].id); /* too late */
+		r = web_fixture_receive(w, fd);
+		assert_int_equal(r.status, 503);
+		assert_non_null(strstr(r.head, "Retry-After: 30"));
+		assert_non_null(strstr(r.body, refusals[i].text));
+		web_reply_fini(&r);
+	}
 }
 
 static void an_agent_that_cannot_be_asked_is_503(void **state)
@@ -543,6 +604,8 @@ int main(void)
 		WITH_WEB(a_profile_can_be_narrowed_to_a_service),
 		WITH_WEB(seconds_out_of_range_are_refused),
 		WITH_WEB(the_seventeenth_profile_at_once_is_refused),
+		WITH_WEB(a_profile_whose_client_left_keeps_its_place),
+		WITH_WEB(a_profile_that_the_agent_refuses_is_503_with_the_reason),
 		WITH_WEB(an_agent_that_cannot_be_asked_is_503),
 		WITH_WEB(waiting_profiles_do_not_keep_a_listener_open),
 		WITH_WEB(nothing_happens_while_nobody_asks),
