@@ -60,6 +60,35 @@ static int grow(struct intern *t)
 	return 0;
 }
 
+/* The slot of an equal thing, or the free one where it would go. */
+static uint32_t probe(const struct intern *t, uint64_t hash, uint32_t thing, intern_equal_fn *equal,
+		      const void *arg)
+{
+	uint32_t slot = slot_of(t, hash);
+
+	for (; t->slots[slot]; slot = (slot + 1) & (t->nslots - 1)) {
+		const struct intern_entry *e = &t->entries[t->slots[slot] - 1];
+
+		if (e->hash == hash && equal(arg, e->thing, thing))
+			break;
+	}
+	return slot;
+}
+
+bool intern_find(const struct intern *t, uint64_t hash, uint32_t thing, intern_equal_fn *equal,
+		 const void *arg, uint32_t *ret_number)
+{
+	uint32_t slot;
+
+	if (!t->n)
+		return false;
+	slot = probe(t, hash, thing, equal, arg);
+	if (!t->slots[slot])
+		return false;
+	*ret_number = t->slots[slot] - 1;
+	return true;
+}
+
 int intern_put(struct intern *t, uint64_t hash, uint32_t thing, intern_equal_fn *equal,
 	       const void *arg, uint32_t *ret_number)
 {
@@ -71,17 +100,12 @@ int intern_put(struct intern *t, uint64_t hash, uint32_t thing, intern_equal_fn 
 		if (err)
 			return err;
 	}
-	for (slot = slot_of(t, hash); t->slots[slot]; slot = (slot + 1) & (t->nslots - 1)) {
-		const struct intern_entry *e = &t->entries[t->slots[slot] - 1];
-
-		if (e->hash == hash && equal(arg, e->thing, thing)) {
-			*ret_number = t->slots[slot] - 1;
-			return 0;
-		}
+	slot = probe(t, hash, thing, equal, arg);
+	if (!t->slots[slot]) {
+		t->entries[t->n] = (struct intern_entry){ .hash = hash, .thing = thing };
+		t->slots[slot] = ++t->n;
 	}
-	t->entries[t->n] = (struct intern_entry){ .hash = hash, .thing = thing };
-	t->slots[slot] = ++t->n;
-	*ret_number = t->n - 1;
+	*ret_number = t->slots[slot] - 1;
 	return 0;
 }
 

@@ -27,6 +27,9 @@ typedef bool intern_equal_fn(const void *arg, uint32_t a, uint32_t b);
 
 void intern_fini(struct intern *t);
 void intern_reset(struct intern *t); /* empty; takes as long as there are things */
+/* The number of a thing that equals this one. False: there is none. */
+bool intern_find(const struct intern *t, uint64_t hash, uint32_t thing, intern_equal_fn *equal,
+		 const void *arg, uint32_t *ret_number);
 /* The number of a thing that equals this one, else a new one. -ENOMEM: nothing changed. */
 MUST_USE int intern_put(struct intern *t, uint64_t hash, uint32_t thing, intern_equal_fn *equal,
 			const void *arg, uint32_t *ret_number);

@@ -117,24 +117,29 @@ static bool services_equal(const void *arg, uint32_t a, uint32_t b)
 	return x->len == y->len && !memcmp(x->name, y->name, x->len);
 }
 
+/* What is new past the limit is `(other)`, which may be one more. */
 static int put_service(struct services *s, const struct export_string *name, uint32_t *ret)
 {
 	static const struct export_string rest = { other, sizeof(other) - 1 };
 	uint32_t n = s->service_set.n;
 	CLEANUP_FREE char *copy = NULL;
-	int err;
+	uint64_t hash = XXH3_64bits_withSeed(name->text, name->len, s->seed);
+	int err = reserve(&s->services, n, &s->services_cap, sizeof(*s->services));
 
-	if (n >= SERVICES_MAX)
-		name = &rest;
-	copy = malloc(name->len + 1ull);
-	err = copy ? reserve(&s->services, n, &s->services_cap, sizeof(*s->services)) : -ENOMEM;
 	if (err)
 		return err;
+	s->services[n] = (struct service){ .name = (char *)(uintptr_t)name->text, .len = name->len };
+	if (intern_find(&s->service_set, hash, n, services_equal, s, ret))
+		return 0;
+	if (n >= SERVICES_MAX && name->text != other)
+		return put_service(s, &rest, ret);
+	copy = malloc(name->len + 1ull);
+	if (!copy)
+		return -ENOMEM;
 	memcpy(copy, name->text, name->len);
-	s->services[n] = (struct service){ .name = copy, .len = name->len };
-	err = intern_put(&s->service_set, XXH3_64bits_withSeed(copy, name->len, s->seed), n,
-			 services_equal, s, ret);
-	if (!err && *ret == n)
+	s->services[n].name = copy;
+	err = intern_put(&s->service_set, hash, n, services_equal, s, ret);
+	if (!err)
 		(void)TAKE(copy);
 	return err;
 }
@@ -193,20 +198,22 @@ static int put_process(struct services *s, const struct export_batch *b, uint32_
 	const struct export_subject *u = &b->subjects[subject];
 	uint32_t n = s->process_set.n;
 	uint64_t key[] = { u->id, (uint64_t)u->pid << 32 | service };
+	uint64_t hash = XXH3_64bits_withSeed(key, sizeof(key), s->seed);
 	int err;
 
-	*ret = NO_PROCESS;
-	if (n >= SERVICES_PROCESSES_MAX) {
-		s->services[service].nprocesses++;
-		return 0;
-	}
 	err = reserve(&s->processes, n, &s->processes_cap, sizeof(*s->processes));
 	if (err)
 		return err;
 	s->processes[n] = (struct process){ .id = u->id, .pid = u->pid, .service = service };
-	err = intern_put(&s->process_set, XXH3_64bits_withSeed(key, sizeof(key), s->seed), n,
-			 processes_equal, s, ret);
-	if (err || *ret != n)
+	if (intern_find(&s->process_set, hash, n, processes_equal, s, ret))
+		return 0;
+	if (n >= SERVICES_PROCESSES_MAX) {
+		*ret = NO_PROCESS;
+		s->services[service].nprocesses++;
+		return 0;
+	}
+	err = intern_put(&s->process_set, hash, n, processes_equal, s, ret);
+	if (err)
 		return err;
 	s->services[service].nprocesses++;
 	return describe(&s->processes[n], b, u, name);

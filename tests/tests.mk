@@ -85,7 +85,9 @@ $(OUT)/tests/unit/test_exporter: | $(BIN)/flamed-exporter
 $(OUT)/tests/unit/test_exporter.o: CPPFLAGS += -DEXPORTER_PATH='"$(BIN)/flamed-exporter"'
 
 # exporter: what it serves
-UNIT += recent flame connections web web_api web_crowd
+UNIT += recent flame services connections web web_api web_crowd
+TEST_OBJS_services := $(call obj,exporter,services labels cgroup utf8 intern) $(OUT)/config/value.o $(OUT)/base/buf.o
+TEST_LIBS_services := -ljansson
 TEST_OBJS_connections := $(OUT)/exporter/connections.o
 TEST_OBJS_recent := $(call obj,exporter,recent) $(EXPORT_MSG_OBJS) $(OUT)/base/buf.o $(OUT)/tests/unit/export_fixture.o \
 	$(ALLOC_FAIL_OBJ)

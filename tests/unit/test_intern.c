@@ -37,6 +37,24 @@ static void equal_things_have_one_number_in_order_of_appearance(void **state)
 	assert_int_equal(intern_thing(&t, 2), 4);
 }
 
+static void finding_adds_nothing(void **state)
+{
+	static const uint32_t numbers[] = { 7, 9, 7, 8 };
+	CLEANUP(internp) struct intern t = {};
+	uint32_t got = 99;
+
+	(void)state;
+	assert_false(intern_find(&t, 7, 0, numbers_equal, numbers, &got));
+	assert_int_equal(intern_put(&t, 7, 0, numbers_equal, numbers, &got), 0);
+	assert_int_equal(intern_put(&t, 9, 1, numbers_equal, numbers, &got), 0);
+	assert_true(intern_find(&t, 7, 2, numbers_equal, numbers, &got));
+	assert_int_equal(got, 0);
+	assert_false(intern_find(&t, 8, 3, numbers_equal, numbers, &got));
+	assert_false(intern_find(&t, 9, 3, numbers_equal, numbers, &got)); /* its hash alone */
+	assert_int_equal(got, 0);
+	assert_int_equal(t.n, 2);
+}
+
 /* Different things with one hash, with the same slot, and with neither: 0, 1 and 2 at the top. */
 static void collisions_do_not_mix_things_up(void **state)
 {
@@ -117,6 +135,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_things_have_one_number_in_order_of_appearance),
+		cmocka_unit_test(finding_adds_nothing),
 		cmocka_unit_test(collisions_do_not_mix_things_up),
 		cmocka_unit_test(a_failed_allocation_changes_nothing),
 		cmocka_unit_test(after_a_reset_nothing_is_left),
