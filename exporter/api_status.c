@@ -186,8 +186,10 @@ static json_t *recent_json(const struct api_view *v)
 	struct recent_totals t;
 
 	recent_totals(v->recent, &t);
-	return json_pack("{s:I, s:I, s:f, s:f}", "windows", (json_int_t)t.nwindows, "bytes",
-			 (json_int_t)t.bytes, "from", seconds(t.from_ns), "to", seconds(t.to_ns));
+	return json_pack("{s:I, s:I, s:f, s:f, s:I, s:I}", "windows", (json_int_t)t.nwindows,
+			 "bytes", (json_int_t)t.bytes, "from", seconds(t.from_ns), "to",
+			 seconds(t.to_ns), "evicted", (json_int_t)t.nevicted, "refused",
+			 (json_int_t)t.nrefused);
 }
 
 static json_t *config_json(const struct api_view *v)

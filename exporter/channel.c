@@ -206,8 +206,6 @@ static int give_secret(struct channel *c, const struct export_file *f, const cha
 {
 	if (f->role != EXPORT_ROLE_PAGE_PASSWORD)
 		return delivery_secret(c->delivery, f, data, len);
-	while (len && strchr(" \t\r\n", data[len - 1]))
-		len--;
 	return web_page_password(c->web, data, len);
 }
 

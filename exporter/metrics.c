@@ -172,6 +172,10 @@ static void recent(struct bufw *w, const struct api_view *v)
 	putf(w, "flamed_recent_windows %zu\n", t.nwindows);
 	head(w, "flamed_recent_bytes", GAUGE, "Memory that they take.");
 	putf(w, "flamed_recent_bytes %zu\n", t.bytes);
+	head(w, "flamed_recent_windows_evicted_total", COUNTER, "Windows that made room for newer ones.");
+	putf(w, "flamed_recent_windows_evicted_total %" PRIu64 "\n", t.nevicted);
+	head(w, "flamed_recent_windows_refused_total", COUNTER, "Windows over page.max_bytes alone.");
+	putf(w, "flamed_recent_windows_refused_total %" PRIu64 "\n", t.nrefused);
 }
 
 static void identity(struct bufw *w, const struct api_view *v)

@@ -107,9 +107,9 @@ int status_run(const char *socket, bool is_json)
 /* ---- printing ------------------------------------------------------------------------------- */
 
 /* Texts of the API without the control characters that a terminal would obey. */
-static void put_text(FILE *out, const json_t *s)
+static void put_key(FILE *out, const char *s)
 {
-	for (const char *c = json_is_string(s) ? json_string_value(s) : ""; *c; c++) {
+	for (const char *c = s; *c; c++) {
 		bool is_c1 = (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] < 0xa0;
 
 		if ((unsigned char)*c < ' ' || *c == 0x7f || is_c1) {
@@ -119,6 +119,18 @@ static void put_text(FILE *out, const json_t *s)
 			putc(*c, out);
 		}
 	}
+}
+
+static void put_text(FILE *out, const json_t *s)
+{
+	put_key(out, json_is_string(s) ? json_string_value(s) : "");
+}
+
+/* In a column of so many bytes. */
+static void put_padded(FILE *out, const char *s, int width)
+{
+	put_key(out, s);
+	fprintf(out, "%*s", MAX(width - (int)strnlen(s, (size_t)width), 0), "");
 }
 
 static const char *text_of(const json_t *o, const char *key)
@@ -171,13 +183,11 @@ static void put_counts(FILE *out, const json_t *counts)
 
 	json_object_foreach((json_t *)(uintptr_t)counts, key, value)
 	{
-		CLEANUP_JSON json_t *name = json_string_nocheck(key);
-
 		if (json_number_value(value) <= 0)
 			continue;
 		if (!is_first)
 			fputs(", ", out);
-		put_text(out, name);
+		put_key(out, key);
 		fprintf(out, " %.0f", json_number_value(value));
 		is_first = false;
 	}
@@ -232,6 +242,9 @@ static void print_sampling(FILE *out, const json_t *s)
 	head(out, "kept");
 	fprintf(out, "%.0f windows, ", number_of(recent, "windows"));
 	put_bytes(out, number_of(recent, "bytes"));
+	fprintf(out, "; %.0f made room for newer ones", number_of(recent, "evicted"));
+	if (number_of(recent, "refused") > 0)
+		fprintf(out, "; %.0f were over page.max_bytes alone", number_of(recent, "refused"));
 	fputs("\n", out);
 }
 
@@ -302,7 +315,9 @@ static void print_cost(FILE *out, const json_t *s)
 	put_bytes(out, total);
 	json_object_foreach((json_t *)(uintptr_t)memory, key, value)
 	{
-		fprintf(out, ", %s ", key);
+		fputs(", ", out);
+		put_key(out, key);
+		fputs(" ", out);
 		put_bytes(out, json_number_value(value));
 	}
 	fputs("\n", out);
@@ -336,8 +351,9 @@ static void print_rights(FILE *out, const json_t *s)
 		"no_new_privs", "capabilities (effective; permitted)");
 	json_array_foreach(list, i, p)
 	{
-		fprintf(out, "%-12s%8.0f%8.0f  %-8s%-14s", text_of(p, "name"), number_of(p, "pid"),
-			number_of(p, "uid"), is_true(p, "seccomp") ? "yes" : "no",
+		put_padded(out, text_of(p, "name"), 12);
+		fprintf(out, "%8.0f%8.0f  %-8s%-14s", number_of(p, "pid"), number_of(p, "uid"),
+			is_true(p, "seccomp") ? "yes" : "no",
 			is_true(p, "no_new_privs") ? "yes" : "no");
 		put_caps(out, json_object_get(p, "caps_effective"));
 		fputs("; ", out);

@@ -395,7 +395,7 @@ int web_page_password(struct web *w, const char *text, size_t len)
 {
 	char *copy = NULL;
 
-	while (text && len && strchr(" \t\r\n", text[len - 1]))
+	while (text && len && (text[len - 1] == '\n' || text[len - 1] == '\r'))
 		len--;
 	if (text && len) {
 		copy = strndup(text, len);

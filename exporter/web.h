@@ -35,6 +35,7 @@ DEFINE_CLEANUP(struct web *, web_free);
 /* Opens, closes and moves the TCP listeners as the settings want it. Settings are borrowed until the next call. */
 MUST_USE int web_configure(struct web *w, const struct config *c, const struct export_config *more);
 MUST_USE int web_control(struct web *w, int listen_fd);	/* takes it */
+/* What a file holds: the ends of lines at its end are no part of it. */
 MUST_USE int web_page_password(struct web *w, const char *text, size_t len);
 /* A window: its decoded tables, and the bytes they came as. Copied. */
 MUST_USE int web_window(struct web *w, const struct export_batch *b, const void *wire, size_t len);

@@ -20,6 +20,7 @@
 #define BASIC_OK	 "Authorization: Basic cmVhZGVyOnMzY3JldC13b3Jk\r\n" /* reader:s3cret-word */
 #define BASIC_WRONG	 "Authorization: Basic cmVhZGVyOnMzY3JldC13b3Jl\r\n" /* reader:s3cret-wore */
 #define BASIC_OTHER_USER "Authorization: Basic b3RoZXI6czNjcmV0LXdvcmQ=\r\n" /* other:s3cret-word */
+#define BASIC_BLANKS	 "Authorization: Basic cmVhZGVyOnMzY3JldC13b3JkIAk=\r\n" /* the same, blank, tab */
 #define BASIC_EMPTY	 "Authorization: Basic Og==\r\n"		     /* : */
 #define BASIC_TOKEN							     /* x:TOKEN */ \
 	"Authorization: Basic eDowMTIzNDU2Nzg5YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZg==\r\n"
@@ -151,6 +152,12 @@ static void without_a_password_in_the_settings_none_is_taken(void **state)
 	/* It may come as a file, whose last newline is not part of it. */
 	assert_int_equal(web_page_password(w->web, "s3cret-word\n", 12), 0);
 	assert_int_equal(page("/", BASIC_OK), 200);
+	/* Line ends at its end alone are none of it, and nothing else is left out. */
+	assert_int_equal(web_page_password(w->web, "s3cret-word\r\n\n", 14), 0);
+	assert_int_equal(page("/", BASIC_OK), 200);
+	assert_int_equal(web_page_password(w->web, "s3cret-word \t\n", 14), 0);
+	assert_int_equal(page("/", BASIC_OK), 401);
+	assert_int_equal(page("/", BASIC_BLANKS), 200);
 	assert_int_equal(web_page_password(w->web, NULL, 0), 0);
 	assert_int_equal(page("/", BASIC_OK), 401);
 	w->config.page.basic_auth.username = empty;

@@ -334,6 +334,60 @@ static void status_is_printed_for_people(void **state)
 	json_decref(s);
 }
 
+/* Whatever a daemon, or who pretends to be one, says: no control character reaches the terminal. */
+static void status_prints_no_control_characters(void **state)
+{
+	static const char evil[] = "a\x1b[2J\x7f\xc2\x9b\nb";
+	CLEANUP_FREE char *text = NULL;
+	json_t *s = json_pack("{s:{s:I}, s:{s:{s:I}}, s:{s:I}, s:[{s:s, s:I, s:[s]}], s:[{s:s, s:s}],"
+			      " s:[{s:s, s:s, s:s, s:s}], s:s}", /**/
+			      "memory", evil, (json_int_t)1, "samples", "dropped", evil, (json_int_t)1,
+			      "windows", evil, (json_int_t)1, "processes", "name", evil, "pid",
+			      (json_int_t)1, "caps_effective", evil, "listeners", "name", evil, "error",
+			      evil, "sinks", "name", evil, "kind", evil, "state", evil, "last_error",
+			      evil, "hostname", evil);
+	size_t len, nshown = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	(void)state;
+	assert_non_null(s);
+	status_print(out, s);
+	fclose(out);
+	for (size_t i = 0; i < len; i++)
+		assert_true(text[i] == '\n' || (text[i] >= ' ' && text[i] != 0x7f));
+	for (const char *at = text; (at = strstr(at, "a?[2J???b")); at++)
+		nshown++;
+	assert_int_equal(nshown, 12);
+	json_decref(s);
+}
+
+static void windows_that_are_not_kept_are_told(void **state)
+{
+	struct web_reply r;
+	json_t *s, *recent;
+
+	(void)state;
+	for (uint64_t i = 1; i <= 3; i++)
+		web_fixture_window(w, i, clock_wall_ns() - 20 * NSEC_PER_SEC);
+	s = web_fixture_api(w, "/api/v1/status", 200);
+	w->config.page.max_bytes = 5 *
+		(uint64_t)json_integer_value(json_object_get(json_object_get(s, "recent"), "bytes")) / 6;
+	json_decref(s);
+	web_fixture_configure(w);
+	w->config.page.max_bytes = 10;
+	s = web_fixture_api(w, "/api/v1/status", 200);
+	recent = json_object_get(s, "recent");
+	assert_int_equal(json_integer_value(json_object_get(recent, "evicted")), 1);
+	assert_int_equal(json_integer_value(json_object_get(recent, "refused")), 0);
+	json_decref(s);
+	web_fixture_configure(w);
+	web_fixture_window(w, 4, clock_wall_ns());
+	r = web_fixture_ask(w, w->metrics_port, "GET", "/metrics", "");
+	assert_non_null(strstr(r.body, "flamed_recent_windows_evicted_total 3\n"));
+	assert_non_null(strstr(r.body, "flamed_recent_windows_refused_total 1\n"));
+	web_reply_fini(&r);
+}
+
 static void status_of_no_daemon_is_one_line(void **state)
 {
 	(void)state;
@@ -353,6 +407,8 @@ int main(void)
 		WITH_WEB(metrics_are_prometheus_text),
 		WITH_WEB(it_is_ready_when_the_agent_speaks),
 		WITH_WEB(status_is_printed_for_people),
+		cmocka_unit_test(status_prints_no_control_characters),
+		WITH_WEB(windows_that_are_not_kept_are_told),
 		cmocka_unit_test(status_of_no_daemon_is_one_line),
 	};
 
