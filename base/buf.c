@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <endian.h>
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BUFW_MIN_CAP = 256 };
@@ -95,6 +97,17 @@ void bufw_bytes(struct bufw *w, const void *p, size_t len)
 	to = bufw_room(w, len);
 	if (to)
 		memcpy(to, p, len);
+}
+
+void bufw_printf(struct bufw *w, const char *fmt, ...)
+{
+	char text[BUFW_PRINTF_MAX + 1];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	bufw_bytes(w, text, strlen(text));
 }
 
 void bufw_blob(struct bufw *w, const void *p, size_t len)

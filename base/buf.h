@@ -12,6 +12,8 @@
 
 #include "base/def.h"
 
+enum { BUFW_PRINTF_MAX = 511 };
+
 struct bufw {
 	uint8_t *data;
 	size_t len;
@@ -27,6 +29,8 @@ void bufw_u32(struct bufw *w, uint32_t v);
 void bufw_u64(struct bufw *w, uint64_t v);
 void bufw_i64(struct bufw *w, int64_t v);
 void bufw_bytes(struct bufw *w, const void *p, size_t len); /* no length in front */
+/* As text, without the NUL: at most BUFW_PRINTF_MAX bytes of it. */
+void bufw_printf(struct bufw *w, const char *fmt, ...) PRINTF(2, 3);
 void bufw_blob(struct bufw *w, const void *p, size_t len);  /* u32 length, bytes */
 void bufw_str(struct bufw *w, const char *s);               /* a blob without the NUL */
 /* Reserves `len` zeroed bytes and returns their offset, to be filled by bufw_patch_u32(). */

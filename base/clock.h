@@ -7,6 +7,11 @@
 #define NSEC_PER_SEC 1000000000ull
 #define NSEC_PER_MSEC 1000000ull
 
+static inline double clock_seconds(uint64_t ns)
+{
+	return (double)ns / (double)NSEC_PER_SEC;
+}
+
 uint64_t clock_mono_ns(void); /* CLOCK_MONOTONIC: the clock of samples and of the side-band */
 uint64_t clock_boot_ns(void); /* CLOCK_BOOTTIME: goes on during suspend */
 uint64_t clock_wall_ns(void); /* CLOCK_REALTIME: for what leaves the host */

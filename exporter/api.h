@@ -42,11 +42,19 @@ struct api_params {
 };
 
 /*
- * The answer to /api/v1/NAME, and its HTTP status: 200, 400 or 404 with {"error": ...}. *ret is NULL
- * with 500: out of memory.
+ * Appends the answer to /api/v1/NAME, and gives its HTTP status: 200, 400 or 404 with {"error": ...}; 500,
+ * out of memory: there is none.
  */
 MUST_USE unsigned int api_answer(const struct api_view *v, const char *name, const struct api_params *p,
-				 json_t **ret);
+				 struct bufw *ret);
+
+struct api_range {
+	uint64_t from_ns, to_ns;
+};
+
+/* exporter/api_query.c. -ENOMEM: what was appended is of no use. */
+MUST_USE int api_query(const struct api_view *v, const struct api_range *r, const char *service,
+		       uint32_t max_nodes, struct bufw *ret);
 
 /* exporter/api_status.c. NULL: out of memory. */
 json_t *api_status(const struct api_view *v);

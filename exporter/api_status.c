@@ -8,11 +8,6 @@
 #include "exporter/api.h"
 #include "exporter/jsontext.h"
 
-static double seconds(uint64_t ns)
-{
-	return (double)ns / (double)NSEC_PER_SEC;
-}
-
 static uint64_t value_of(const struct api_view *v, enum export_metric_id id, const char *endpoint,
 			 const char *label)
 {
@@ -77,8 +72,8 @@ static json_t *sink_json(const struct api_view *v, const struct sink_stats *s)
 	return json_pack("{s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", /**/
 			 "name", jsontext(s->name), "kind", jsontext(s->kind), "state",
 			 jsontext(s->state), "last_error", jsontext(s->last_error),
-			 "last_error_time", seconds(s->last_error_wall_ns), "last_ok_time",
-			 seconds(s->last_ok_wall_ns), "queued", (json_int_t)s->nqueued,
+			 "last_error_time", clock_seconds(s->last_error_wall_ns), "last_ok_time",
+			 clock_seconds(s->last_ok_wall_ns), "queued", (json_int_t)s->nqueued,
 			 "queued_bytes", (json_int_t)s->queued_bytes, "queue_max_bytes",
 			 (json_int_t)s->queue_max_bytes, "retries", (json_int_t)s->nretries,
 			 "bytes_sent", (json_int_t)s->bytes_sent, "pending",
@@ -117,7 +112,7 @@ static json_t *cpu_json(const struct api_view *v)
 
 	json_object_foreach(o, key, value)
 	{
-		double s = seconds((uint64_t)json_integer_value(value));
+		double s = clock_seconds((uint64_t)json_integer_value(value));
 
 		if (json_object_set_new_nocheck(o, key, json_real(s)))
 			return NULL;
@@ -187,8 +182,8 @@ static json_t *recent_json(const struct api_view *v)
 
 	recent_totals(v->recent, &t);
 	return json_pack("{s:I, s:I, s:f, s:f, s:I, s:I}", "windows", (json_int_t)t.nwindows,
-			 "bytes", (json_int_t)t.bytes, "from", seconds(t.from_ns), "to",
-			 seconds(t.to_ns), "evicted", (json_int_t)t.nevicted, "refused",
+			 "bytes", (json_int_t)t.bytes, "from", clock_seconds(t.from_ns), "to",
+			 clock_seconds(t.to_ns), "evicted", (json_int_t)t.nevicted, "refused",
 			 (json_int_t)t.nrefused);
 }
 
@@ -214,11 +209,11 @@ json_t *api_status(const struct api_view *v)
 
 	if (!o || put(o, "version", jsontext(v->version)) ||
 	    put(o, "build", jsontext(ipc_build_id)) || put(o, "hostname", jsontext(v->hostname)) ||
-	    put(o, "start_time", json_real(seconds(start))) ||
-	    put(o, "uptime_seconds", json_real(s && now > start ? seconds(now - start) : 0)) ||
+	    put(o, "start_time", json_real(clock_seconds(start))) ||
+	    put(o, "uptime_seconds", json_real(s && now > start ? clock_seconds(now - start) : 0)) ||
 	    put(o, "hz", json_integer(s ? s->hz : 0)) ||
 	    put(o, "cpus", json_integer(s ? s->ncpus : 0)) ||
-	    put(o, "window_seconds", json_real(seconds(s ? s->window_ns : 0))) ||
+	    put(o, "window_seconds", json_real(clock_seconds(s ? s->window_ns : 0))) ||
 	    put(o, "config", config_json(v)) || put(o, "samples", samples_json(v)) ||
 	    put(o, "windows", values_of(v, EXPORT_METRIC_WINDOWS, "")) ||
 	    put(o, "sinks", sinks_json(v)) || put(o, "memory", memory_json(v)) ||

@@ -9,25 +9,8 @@
 #include "exporter/utf8.h"
 
 enum { UNSET = UINT32_MAX, SLOTS_MIN = 1024 };
-
-/* Room for one more than n in *v, whose elements have this size. */
-static int reserve(void *v, uint32_t n, uint32_t *cap, size_t size)
-{
-	void **at = v;
-	uint32_t want = *cap ? *cap * 2 : 256;
-	void *p;
-
-	if (n < *cap)
-		return 0;
-	if (*cap > UINT32_MAX / 4)
-		return -ENOMEM;
-	p = reallocarray(*at, want, size);
-	if (!p)
-		return -ENOMEM;
-	*at = p;
-	*cap = want;
-	return 0;
-}
+/* What a text and a frame take beside their bytes: themselves, their places in a set, malloc's share. */
+enum { TEXT_COST = 96, FRAME_COST = 64 };
 
 /* ---- texts and frames ----------------------------------------------------------------------- */
 
@@ -48,7 +31,7 @@ static int put_text(struct flame *f, const char *s, size_t len, uint32_t *ret)
 
 	err = utf8_repair(s, MIN(len, (size_t)FLAME_NAME_MAX), &copy, &copy_len);
 	if (!err)
-		err = reserve(&f->texts, n, &f->texts_cap, sizeof(*f->texts));
+		err = intern_reserve(&f->texts, n, &f->texts_cap, sizeof(*f->texts));
 	if (err)
 		return err;
 	f->texts[n] = (struct flame_string){ copy, (uint32_t)copy_len };
@@ -56,7 +39,7 @@ static int put_text(struct flame *f, const char *s, size_t len, uint32_t *ret)
 			 texts_equal, f, ret);
 	if (err || *ret != n)
 		return err;
-	f->text_bytes += copy_len;
+	f->names_bytes += copy_len + TEXT_COST;
 	(void)TAKE(copy);
 	return 0;
 }
@@ -71,14 +54,17 @@ static bool frames_equal(const void *arg, uint32_t a, uint32_t b)
 static int put_frame(struct flame *f, uint32_t name, uint32_t module, uint32_t *ret)
 {
 	uint32_t n = f->frame_set.n;
-	int err = reserve(&f->frames, n, &f->frames_cap, sizeof(*f->frames));
+	int err = intern_reserve(&f->frames, n, &f->frames_cap, sizeof(*f->frames));
 
 	if (err)
 		return err;
 	f->frames[n] = (struct flame_frame){ name, module };
-	return intern_put(&f->frame_set,
-			  XXH3_64bits_withSeed(&f->frames[n], sizeof(*f->frames), f->seed), n,
-			  frames_equal, f, ret);
+	err = intern_put(&f->frame_set,
+			 XXH3_64bits_withSeed(&f->frames[n], sizeof(*f->frames), f->seed), n,
+			 frames_equal, f, ret);
+	if (!err && *ret == n)
+		f->names_bytes += FRAME_COST;
+	return err;
 }
 
 static int put_literal(struct flame *f, const char *name, const char *module, uint32_t *ret)
@@ -127,7 +113,7 @@ static int grow_slots(struct flame *f)
 
 static int add_node(struct flame *f, uint32_t parent, uint32_t frame, uint32_t *ret)
 {
-	int err = reserve(&f->nodes, f->nnodes, &f->nodes_cap, sizeof(*f->nodes));
+	int err = intern_reserve(&f->nodes, f->nnodes, &f->nodes_cap, sizeof(*f->nodes));
 
 	if (!err && f->nnodes >= f->nslots / 2)
 		err = grow_slots(f);
@@ -259,7 +245,7 @@ static int frame_of(struct adding *a, uint32_t mapping, uint32_t line, uint32_t 
 		*ret = a->frame_of[line].frame;
 		return 0;
 	}
-	if (a->f->text_bytes > FLAME_TEXT_MAX) {
+	if (a->f->names_bytes > FLAME_NAMES_BYTES) {
 		*ret = a->f->other;
 		return 0;
 	}
@@ -275,14 +261,35 @@ static int frame_of(struct adding *a, uint32_t mapping, uint32_t line, uint32_t 
 	return 0;
 }
 
+/* Half of the nodes, the heavier ones, and an `(other)` where there were more. */
+static int thin(struct flame *f)
+{
+	struct flame_tree t;
+	int err = flame_prune(f, FLAME_NODES_MAX / 2, &t);
+
+	if (err)
+		return err;
+	free(f->nodes);
+	f->nodes = t.nodes;
+	f->nnodes = f->nodes_cap = t.n;
+	f->npruned = t.npruned;
+	f->nthinnings++;
+	memset(f->slots, 0, f->nslots * sizeof(*f->slots));
+	for (uint32_t i = 1; i < f->nnodes; i++)
+		link_node(f, i);
+	return 0;
+}
+
 static int add_sample(struct adding *a, const struct export_sample *s)
 {
 	const struct export_batch *b = a->b;
-	uint32_t node = 0, frame;
+	uint32_t node = 0, frame = a->f->other;
 	bool is_full = false;
 	int err = 0;
 
-	if (!s->nframes)
+	if (a->f->nnodes >= FLAME_NODES_MAX && a->f->nthinnings < FLAME_THINNINGS_MAX)
+		err = thin(a->f);
+	if (!s->nframes && !err)
 		err = descend(a->f, &node, a->f->no_stack, &is_full);
 	for (uint32_t i = s->nframes; i-- && !err && !is_full;) {
 		const struct export_location *l = &b->locations[b->frames[s->first_frame + i]];
@@ -291,6 +298,7 @@ static int add_sample(struct adding *a, const struct export_sample *s)
 			err = frame_of(a, l->mapping, l->first_line + j, &frame);
 			if (!err)
 				err = descend(a->f, &node, frame, &is_full);
+			is_full |= frame == a->f->other;
 		}
 	}
 	if (err)

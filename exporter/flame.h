@@ -3,8 +3,8 @@
  *
  * A frame is a function name and the file that it is from; inlined functions are frames of their
  * own; a sample without a stack is in `[no stack]`. All values are nanoseconds. Node 0 is the root.
- * Memory is bounded: past FLAME_NODES_MAX nodes or FLAME_TEXT_MAX bytes of names, what is new is
- * filed under a frame `(other)`, so that sums hold.
+ * Memory is bounded. At FLAME_NODES_MAX nodes the lighter half becomes `(other)` of its parents, a
+ * few times; then, and past FLAME_NAMES_BYTES of names, what is new does. So sums hold.
  *
  * May touch: the heap, getrandom(2).
  */
@@ -16,8 +16,9 @@
 struct flame;
 
 enum {
-	FLAME_NODES_MAX = 512 * 1024,
-	FLAME_TEXT_MAX = 16 * 1024 * 1024,
+	FLAME_NODES_MAX = 128 * 1024,
+	FLAME_THINNINGS_MAX = 8,	/* each takes some 50 ms */
+	FLAME_NAMES_BYTES = 6 * 1024 * 1024,	/* with what is kept about them */
 	FLAME_NAME_MAX = 4096,	/* bytes of one name; the rest is cut */
 	FLAME_NONE = UINT32_MAX,	/* the root's parent and frame */
 };
@@ -49,8 +50,8 @@ struct flame_node {
 struct flame_tree {
 	uint32_t n;
 	struct flame_node *nodes;	/* heap */
-	uint32_t npruned;
-	uint64_t pruned_self;	/* what is in `(other)` for it */
+	uint64_t npruned;
+	uint64_t other_self;	/* what is in `(other)`, wherever */
 };
 
 /* At most max_nodes (at least 2), the heaviest; what is left out is in a child `(other)` of its parent. */

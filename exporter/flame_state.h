@@ -18,7 +18,7 @@ struct flame {
 	uint64_t seed; /* workloads choose names */
 	struct flame_string *texts;
 	uint32_t texts_cap;
-	size_t text_bytes;
+	size_t names_bytes;
 	struct intern text_set;
 	struct flame_frame *frames;
 	uint32_t frames_cap;
@@ -28,6 +28,8 @@ struct flame {
 	uint32_t *slots; /* node number + 1; 0 is free */
 	uint32_t nslots; /* a power of two */
 	uint32_t other, no_stack; /* frames */
+	uint32_t nthinnings;
+	uint64_t npruned; /* nodes, by these */
 	uint64_t nsamples, nanoseconds;
 };
 

@@ -71,13 +71,19 @@ static int pruning_init(struct pruning *p)
 	return 0;
 }
 
-/* Keeps nodes while they and the `(other)` nodes that they leave are not too many. */
+/*
+ * Keeps nodes while they and the `(other)` nodes that they leave are not too many. An `(other)` that is
+ * there already becomes part of the new one.
+ */
 static void choose(struct pruning *p, uint32_t max_nodes)
 {
 	for (uint32_t i = 0; i < p->f->nnodes; i++) {
 		uint32_t node = p->order[i], parent = p->f->nodes[node].parent;
 		uint32_t nothers = p->nothers + (p->nleft[node] > 0);
 
+		if (p->f->nodes[node].frame == p->f->other ||
+		    (parent != FLAME_NONE && !p->is_kept[parent]))
+			continue;
 		if (parent != FLAME_NONE && p->nleft[parent] == 1)
 			nothers--;
 		if (p->nkept + 1 + nothers > max_nodes)
@@ -123,11 +129,10 @@ static int rank_frames(struct pruning *p)
 }
 
 /* The kept nodes and their `(other)`s, by number; parents are indexes of kept. */
-static int collect(struct pruning *p, uint64_t *ret_pruned_self)
+static int collect(struct pruning *p, struct flame_tree *ret)
 {
 	const struct flame *f = p->f;
 	uint32_t n = 0, nall = p->nkept + p->nothers;
-	uint64_t pruned = 0;
 
 	p->kept = reallocarray(NULL, nall, sizeof(*p->kept));
 	p->first = reallocarray(NULL, nall, sizeof(*p->first));
@@ -149,8 +154,12 @@ static int collect(struct pruning *p, uint64_t *ret_pruned_self)
 	for (uint32_t i = 1; i < f->nnodes; i++) { /* first: of a parent's `(other)`, for now */
 		uint32_t parent = f->nodes[i].parent;
 
-		if (p->is_kept[i] || !p->is_kept[parent])
+		if (p->is_kept[i])
 			continue;
+		ret->npruned += f->nodes[i].frame != f->other;
+		if (!p->is_kept[parent])
+			continue;
+		ret->other_self = flame_add_saturated(ret->other_self, f->nodes[i].total);
 		parent = p->index[parent];
 		if (p->first[parent] == FLAME_NONE) {
 			p->first[parent] = n;
@@ -158,12 +167,10 @@ static int collect(struct pruning *p, uint64_t *ret_pruned_self)
 		}
 		p->kept[p->first[parent]].self =
 			flame_add_saturated(p->kept[p->first[parent]].self, f->nodes[i].total);
-		pruned = flame_add_saturated(pruned, f->nodes[i].total);
 	}
 	assert(n == nall);
 	for (uint32_t i = p->nkept; i < nall; i++)
 		p->kept[i].total = p->kept[i].self;
-	*ret_pruned_self = pruned;
 	return 0;
 }
 
@@ -225,7 +232,7 @@ int flame_prune(struct flame *f, uint32_t max_nodes, struct flame_tree *ret)
 {
 	CLEANUP(pruning_fini) struct pruning p = { .f = f };
 	CLEANUP_FREE struct flame_node *out = NULL;
-	uint64_t pruned_self = 0;
+	struct flame_tree t = { .npruned = f->npruned };
 	int err;
 
 	assert(max_nodes >= 2);
@@ -236,7 +243,7 @@ int flame_prune(struct flame *f, uint32_t max_nodes, struct flame_tree *ret)
 	choose(&p, max_nodes);
 	err = rank_frames(&p);
 	if (!err)
-		err = collect(&p, &pruned_self);
+		err = collect(&p, &t);
 	if (!err)
 		err = link_children(&p);
 	if (err)
@@ -245,12 +252,9 @@ int flame_prune(struct flame *f, uint32_t max_nodes, struct flame_tree *ret)
 	if (!out)
 		return -ENOMEM;
 	emit(&p, out);
-	*ret = (struct flame_tree){
-		.n = p.nkept + p.nothers,
-		.nodes = TAKE(out),
-		.npruned = f->nnodes - p.nkept,
-		.pruned_self = pruned_self,
-	};
+	t.n = p.nkept + p.nothers;
+	t.nodes = TAKE(out);
+	*ret = t;
 	return 0;
 }
 

@@ -5,6 +5,24 @@
 
 enum { INTERN_MIN = 64 };
 
+int intern_reserve(void *v, uint32_t n, uint32_t *cap, size_t size)
+{
+	void **at = v;
+	uint32_t want = *cap ? *cap * 2 : INTERN_MIN;
+	void *p;
+
+	if (n < *cap)
+		return 0;
+	if (*cap > UINT32_MAX / 4)
+		return -ENOMEM;
+	p = reallocarray(*at, want, size);
+	if (!p)
+		return -ENOMEM;
+	*at = p;
+	*cap = want;
+	return 0;
+}
+
 void intern_fini(struct intern *t)
 {
 	free(t->entries);

@@ -25,6 +25,9 @@ struct intern {
 
 typedef bool intern_equal_fn(const void *arg, uint32_t a, uint32_t b);
 
+/* Room for a thing more than n in *v, an array of the caller's whose elements have this size. -ENOMEM. */
+MUST_USE int intern_reserve(void *v, uint32_t n, uint32_t *cap, size_t size);
+
 void intern_fini(struct intern *t);
 void intern_reset(struct intern *t); /* empty; takes as long as there are things */
 /* The number of a thing that equals this one. False: there is none. */

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "exporter/utf8.h"
 
 /* NULL: out of memory. What is no UTF-8 is repaired. */
@@ -24,6 +25,10 @@ static inline UNUSED json_t *jsontext(const char *s)
 {
 	return jsontext_bytes(s, strlen(s));
 }
+
+/* Appends a value, as short as it goes; a string as jsontext_bytes() makes it. -ENOMEM. */
+MUST_USE int jsontext_dump(const json_t *j, struct bufw *w);
+MUST_USE int jsontext_put(struct bufw *w, const char *s, size_t len);
 
 static inline UNUSED void jsontext_decrefp(json_t **j)
 {

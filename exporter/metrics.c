@@ -1,7 +1,6 @@
 #include "exporter/metrics.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,26 +13,15 @@ static void put(struct bufw *w, const char *s)
 	bufw_bytes(w, s, strlen(s));
 }
 
-static PRINTF(2, 3) void putf(struct bufw *w, const char *fmt, ...)
-{
-	char text[512];
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	put(w, text);
-}
-
 static void head(struct bufw *w, const char *name, const char *type, const char *help)
 {
-	putf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+	bufw_printf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
 /* One label of a list that begins with `{` at the first of them. */
 static void label(struct bufw *w, bool *is_first, const char *name, const char *value)
 {
-	putf(w, "%s%s=\"", *is_first ? "{" : ",", name);
+	bufw_printf(w, "%s%s=\"", *is_first ? "{" : ",", name);
 	*is_first = false;
 	for (const char *c = utf8_is_text(value, strlen(value)) ? value : "?"; *c; c++) {
 		switch (*c) {
@@ -61,7 +49,7 @@ static void sample(struct bufw *w, const char *name, const char *label_name,
 	put(w, name);
 	if (*label_name)
 		label(w, &is_first, label_name, label_value);
-	putf(w, "%s %s\n", is_first ? "" : "}", value);
+	bufw_printf(w, "%s %s\n", is_first ? "" : "}", value);
 }
 
 /* ---- what the agent tells ------------------------------------------------------------------- */
@@ -96,7 +84,7 @@ static void agents(struct bufw *w, const struct export_status *s, enum export_me
 			label(w, &is_first, "endpoint", m->endpoint);
 		if (*known[id].label && *m->label)
 			label(w, &is_first, known[id].label, m->label);
-		putf(w, "%s %" PRIu64 "\n", is_first ? "" : "}", m->value);
+		bufw_printf(w, "%s %" PRIu64 "\n", is_first ? "" : "}", m->value);
 	}
 }
 
@@ -136,7 +124,7 @@ static void sinks(struct bufw *w, const struct api_view *v)
 		head(w, last_ok, GAUGE, "When a sink last took a profile; 0 never.");
 	for (size_t j = 0; j < v->nsinks; j++) {
 		snprintf(text, sizeof(text), "%.3f",
-			 (double)v->sinks[j].last_ok_wall_ns / (double)NSEC_PER_SEC);
+			 clock_seconds(v->sinks[j].last_ok_wall_ns));
 		sample(w, last_ok, "endpoint", v->sinks[j].name, text);
 	}
 }
@@ -158,7 +146,7 @@ static void listeners(struct bufw *w, const struct api_view *v)
 			put(w, ended);
 			label(w, &is_first, "listener", v->listeners[i].name);
 			label(w, &is_first, "reason", connection_end_text((enum connection_end)e));
-			putf(w, "} %" PRIu64 "\n", v->listeners[i].nended[e]);
+			bufw_printf(w, "} %" PRIu64 "\n", v->listeners[i].nended[e]);
 		}
 	}
 }
@@ -169,13 +157,13 @@ static void recent(struct bufw *w, const struct api_view *v)
 
 	recent_totals(v->recent, &t);
 	head(w, "flamed_recent_windows", GAUGE, "Windows that the page can show.");
-	putf(w, "flamed_recent_windows %zu\n", t.nwindows);
+	bufw_printf(w, "flamed_recent_windows %zu\n", t.nwindows);
 	head(w, "flamed_recent_bytes", GAUGE, "Memory that they take.");
-	putf(w, "flamed_recent_bytes %zu\n", t.bytes);
+	bufw_printf(w, "flamed_recent_bytes %zu\n", t.bytes);
 	head(w, "flamed_recent_windows_evicted_total", COUNTER, "Windows that made room for newer ones.");
-	putf(w, "flamed_recent_windows_evicted_total %" PRIu64 "\n", t.nevicted);
+	bufw_printf(w, "flamed_recent_windows_evicted_total %" PRIu64 "\n", t.nevicted);
 	head(w, "flamed_recent_windows_refused_total", COUNTER, "Windows over page.max_bytes alone.");
-	putf(w, "flamed_recent_windows_refused_total %" PRIu64 "\n", t.nrefused);
+	bufw_printf(w, "flamed_recent_windows_refused_total %" PRIu64 "\n", t.nrefused);
 }
 
 static void identity(struct bufw *w, const struct api_view *v)
@@ -191,8 +179,8 @@ static void identity(struct bufw *w, const struct api_view *v)
 	sample(w, "flamed_config_hash", "hash", v->hash, "1");
 	if (v->status) {
 		head(w, "flamed_start_time_seconds", GAUGE, "When the daemon began.");
-		putf(w, "flamed_start_time_seconds %.3f\n",
-		     (double)v->status->start_wall_ns / (double)NSEC_PER_SEC);
+		bufw_printf(w, "flamed_start_time_seconds %.3f\n",
+		     clock_seconds(v->status->start_wall_ns));
 	}
 }
 

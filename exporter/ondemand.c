@@ -169,19 +169,6 @@ static bool parse_seconds(const char *text, uint32_t *ret)
 	return n >= 1 && n <= ONDEMAND_MAX_S;
 }
 
-static enum MHD_Result refuse(struct MHD_Connection *c, const char *text)
-{
-	struct reply r = {
-		.status = MHD_HTTP_SERVICE_UNAVAILABLE,
-		.data = text,
-		.len = strlen(text),
-		.header = "Retry-After",
-		.value = "30",
-	};
-
-	return reply_send(c, &r);
-}
-
 static int start(struct ondemand *o, struct listener *l, struct MHD_Connection *c, uint32_t seconds,
 		 void **state)
 {
@@ -240,9 +227,9 @@ static enum MHD_Result answer(struct tap *t, struct MHD_Connection *c)
 	case REFUSED:
 		snprintf(text, sizeof(text), "the agent takes no profile now: %s; try again later\n",
 			 refusals[t->why]);
-		return refuse(c, text);
+		return reply_busy(c, "30", text);
 	case TOO_LATE:
-		return refuse(c, "no profile was made in time\n");
+		return reply_busy(c, "30", "no profile was made in time\n");
 	case FAILED:
 		return reply_text(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
 	default:
@@ -262,12 +249,12 @@ enum MHD_Result ondemand_request(struct ondemand *o, struct listener *l, struct 
 	if (!parse_seconds(seconds_text, &seconds))
 		return reply_text(c, MHD_HTTP_BAD_REQUEST, "seconds must be 1 to 120\n");
 	if (o->ntaps >= EXPORT_TAPS_MAX)
-		return refuse(c, "16 profiles are being taken already, some perhaps for clients that "
+		return reply_busy(c, "30", "16 profiles are being taken already, some perhaps for clients that "
 				 "have left; try again later\n");
 	err = start(o, l, c, seconds, state);
 	if (err) {
 		log_error("no profile can be asked for error='%s'", strerror(-err));
-		return refuse(c, "the agent cannot be asked now\n");
+		return reply_busy(c, "30", "the agent cannot be asked now\n");
 	}
 	return MHD_YES;
 }

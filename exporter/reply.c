@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/buf.h"
 #include "exporter/gzip.h"
 
 enum { GZIP_MIN = 8 * 1024 };
@@ -22,7 +21,9 @@ enum MHD_Result reply_send(struct MHD_Connection *c, const struct reply *r)
 	/* It takes the bytes as not const, and only reads them. */
 	struct MHD_Response *response = MHD_create_response_from_buffer(
 		r->len, (void *)(uintptr_t)r->data,
-		r->is_static ? MHD_RESPMEM_PERSISTENT : MHD_RESPMEM_MUST_COPY);
+		r->is_static ? MHD_RESPMEM_PERSISTENT :
+		r->is_given  ? MHD_RESPMEM_MUST_FREE :
+			       MHD_RESPMEM_MUST_COPY);
 	enum MHD_Result ok = response ? MHD_YES : MHD_NO;
 
 	for (size_t i = 0; i < ARRAY_SIZE(headers) && ok; i++)
@@ -36,12 +37,27 @@ enum MHD_Result reply_send(struct MHD_Connection *c, const struct reply *r)
 		ok = MHD_queue_response(c, r->status, response);
 	if (response)
 		MHD_destroy_response(response);
+	else if (r->is_given)
+		free((void *)(uintptr_t)r->data);
 	return ok;
 }
 
 enum MHD_Result reply_text(struct MHD_Connection *c, unsigned int status, const char *text)
 {
 	struct reply r = { .status = status, .data = text, .len = strlen(text) };
+
+	return reply_send(c, &r);
+}
+
+enum MHD_Result reply_busy(struct MHD_Connection *c, const char *seconds, const char *text)
+{
+	struct reply r = {
+		.status = MHD_HTTP_SERVICE_UNAVAILABLE,
+		.data = text,
+		.len = strlen(text),
+		.header = "Retry-After",
+		.value = seconds,
+	};
 
 	return reply_send(c, &r);
 }
@@ -66,42 +82,30 @@ static bool accepts_gzip(struct MHD_Connection *c)
 	return false;
 }
 
-static int append(const char *data, size_t len, void *arg)
+static int gzipped(const struct bufw *text, struct bufw *ret)
 {
-	struct bufw *w = arg;
-
-	bufw_bytes(w, data, len);
-	return bufw_end(w) ? -1 : 0;
-}
-
-static enum MHD_Result send_gzipped(struct MHD_Connection *c, struct reply *r)
-{
-	CLEANUP(bufw_fini) struct bufw out = {};
 	struct gzip g;
-	int err = gzip_init(&g, &out);
+	int err = gzip_init(&g, ret);
 
-	if (!err) {
-		gzip_write(&g, r->data, r->len);
-		err = gzip_end(&g);
-		gzip_fini(&g);
-	}
 	if (err)
-		return MHD_NO;
-	r->data = out.data;
-	r->len = out.len;
-	r->header = "Content-Encoding";
-	r->value = "gzip";
-	return reply_send(c, r);
+		return err;
+	gzip_write(&g, text->data, text->len);
+	err = gzip_end(&g);
+	gzip_fini(&g);
+	return err;
 }
 
-enum MHD_Result reply_json(struct MHD_Connection *c, unsigned int status, const json_t *j)
+int reply_compress(struct MHD_Connection *c, struct bufw *text, bool *ret_is_gzip)
 {
-	CLEANUP(bufw_fini) struct bufw text = {};
-	struct reply r = { .status = status, .type = "application/json" };
+	struct bufw out = {};
+	int err;
 
-	if (!j || json_dump_callback(j, append, &text, JSON_COMPACT))
-		return reply_text(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
-	r.data = text.data;
-	r.len = text.len;
-	return r.len >= GZIP_MIN && accepts_gzip(c) ? send_gzipped(c, &r) : reply_send(c, &r);
+	*ret_is_gzip = text->len >= GZIP_MIN && accepts_gzip(c);
+	if (!*ret_is_gzip)
+		return 0;
+	err = gzipped(text, &out);
+	bufw_fini(err ? &out : text);
+	if (!err)
+		*text = out;
+	return err;
 }

@@ -1,6 +1,7 @@
 #include "exporter/services.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/random.h>
 #include <xxhash.h>
@@ -27,11 +28,14 @@ void services_names_fini(struct services_names *n)
 	*n = (struct services_names){};
 }
 
+static bool is_text(const struct export_string *s, const char *text)
+{
+	return s->len == strlen(text) && !memcmp(s->text, text, s->len);
+}
+
 bool services_names_are(const struct services_names *n, uint32_t subject, const char *name)
 {
-	const struct export_string *s = &n->of[subject];
-
-	return s->len == strlen(name) && !memcmp(s->text, name, s->len);
+	return is_text(&n->of[subject], name);
 }
 
 /* ---- sums ----------------------------------------------------------------------------------- */
@@ -46,7 +50,7 @@ struct process {
 	uint64_t id;
 	uint32_t pid, service;
 	uint64_t nsamples, nanoseconds;
-	json_t *executable, *labels;
+	struct bufw about; /* `"executable":...,"labels":{...}`, JSON */
 };
 
 struct services {
@@ -56,6 +60,7 @@ struct services {
 	uint32_t services_cap, processes_cap;
 	struct intern service_set, process_set;
 	uint64_t nsamples, nanoseconds;
+	size_t about_bytes;
 };
 
 static uint64_t add(uint64_t a, uint64_t b)
@@ -81,32 +86,14 @@ struct services *services_free(struct services *s)
 		return NULL;
 	for (uint32_t i = 0; i < s->service_set.n; i++)
 		free(s->services[i].name);
-	for (uint32_t i = 0; i < s->process_set.n; i++) {
-		json_decref(s->processes[i].executable);
-		json_decref(s->processes[i].labels);
-	}
+	for (uint32_t i = 0; i < s->process_set.n; i++)
+		bufw_fini(&s->processes[i].about);
 	free(s->services);
 	free(s->processes);
 	intern_fini(&s->service_set);
 	intern_fini(&s->process_set);
 	free(s);
 	return NULL;
-}
-
-static int reserve(void *v, uint32_t n, uint32_t *cap, size_t size)
-{
-	void **at = v;
-	uint32_t want = *cap ? *cap * 2 : 64;
-	void *p;
-
-	if (n < *cap)
-		return 0;
-	p = reallocarray(*at, want, size);
-	if (!p)
-		return -ENOMEM;
-	*at = p;
-	*cap = want;
-	return 0;
 }
 
 static bool services_equal(const void *arg, uint32_t a, uint32_t b)
@@ -124,7 +111,7 @@ static int put_service(struct services *s, const struct export_string *name, uin
 	uint32_t n = s->service_set.n;
 	CLEANUP_FREE char *copy = NULL;
 	uint64_t hash = XXH3_64bits_withSeed(name->text, name->len, s->seed);
-	int err = reserve(&s->services, n, &s->services_cap, sizeof(*s->services));
+	int err = intern_reserve(&s->services, n, &s->services_cap, sizeof(*s->services));
 
 	if (err)
 		return err;
@@ -152,42 +139,36 @@ static bool processes_equal(const void *arg, uint32_t a, uint32_t b)
 	return x->id == y->id && x->pid == y->pid && x->service == y->service;
 }
 
-static json_t *labels_json(const struct export_batch *b, const struct export_subject *subject,
-			   const struct export_string *service)
+static int put_label(struct bufw *w, const struct export_string *name, const struct export_string *value)
 {
-	CLEANUP_JSON json_t *labels = json_object();
+	int err;
 
-	if (!labels || json_object_set_new_nocheck(labels, service_name,
-						   jsontext_bytes(service->text, service->len)))
-		return NULL;
-	for (uint32_t i = 0; i < subject->npairs; i++) {
-		const struct export_pair *p = &b->pairs[subject->first_pair + i];
-		const struct export_string *name = &b->strings[p->name],
-					   *value = &b->strings[p->value];
-		CLEANUP_FREE char *key = NULL;
-		size_t key_len;
-
-		if (utf8_repair(name->text, name->len, &key, &key_len) ||
-		    json_object_setn_new_nocheck(labels, key, key_len,
-						 jsontext_bytes(value->text, value->len)))
-			return NULL;
-	}
-	return TAKE(labels);
+	bufw_printf(w, ",");
+	err = jsontext_put(w, name->text, name->len);
+	bufw_printf(w, ":");
+	return err ? err : jsontext_put(w, value->text, value->len);
 }
 
-static int describe(struct process *p, const struct export_batch *b,
-		    const struct export_subject *subject, const struct export_string *service)
+/* Text, since a tree of JSON values takes several times its bytes. */
+static int describe(struct bufw *w, const struct export_batch *b, const struct export_subject *subject,
+		    const struct export_string *service)
 {
 	const struct export_string *exe = &b->strings[subject->executable];
+	int err;
 
-	p->executable = jsontext_bytes(exe->text, exe->len);
-	p->labels = labels_json(b, subject, service);
-	if (p->executable && p->labels)
-		return 0;
-	json_decref(p->executable);
-	json_decref(p->labels);
-	p->executable = p->labels = NULL;
-	return -ENOMEM;
+	bufw_printf(w, "\"executable\":");
+	err = jsontext_put(w, exe->text, exe->len);
+	bufw_printf(w, ",\"labels\":{\"%s\":", service_name);
+	if (!err)
+		err = jsontext_put(w, service->text, service->len);
+	for (uint32_t i = 0; i < subject->npairs && !err; i++) {
+		const struct export_pair *p = &b->pairs[subject->first_pair + i];
+
+		if (!is_text(&b->strings[p->name], service_name))
+			err = put_label(w, &b->strings[p->name], &b->strings[p->value]);
+	}
+	bufw_printf(w, "}");
+	return err ? err : bufw_end(w);
 }
 
 enum { NO_PROCESS = UINT32_MAX }; /* too many: it is counted, but not shown */
@@ -196,27 +177,32 @@ static int put_process(struct services *s, const struct export_batch *b, uint32_
 		       const struct export_string *name, uint32_t service, uint32_t *ret)
 {
 	const struct export_subject *u = &b->subjects[subject];
+	CLEANUP(bufw_fini) struct bufw about = {};
 	uint32_t n = s->process_set.n;
 	uint64_t key[] = { u->id, (uint64_t)u->pid << 32 | service };
 	uint64_t hash = XXH3_64bits_withSeed(key, sizeof(key), s->seed);
 	int err;
 
-	err = reserve(&s->processes, n, &s->processes_cap, sizeof(*s->processes));
+	err = intern_reserve(&s->processes, n, &s->processes_cap, sizeof(*s->processes));
 	if (err)
 		return err;
 	s->processes[n] = (struct process){ .id = u->id, .pid = u->pid, .service = service };
 	if (intern_find(&s->process_set, hash, n, processes_equal, s, ret))
 		return 0;
-	if (n >= SERVICES_PROCESSES_MAX) {
+	s->services[service].nprocesses++;
+	if (n >= SERVICES_PROCESSES_MAX || s->about_bytes > SERVICES_ABOUT_BYTES) {
 		*ret = NO_PROCESS;
-		s->services[service].nprocesses++;
 		return 0;
 	}
-	err = intern_put(&s->process_set, hash, n, processes_equal, s, ret);
+	err = describe(&about, b, u, name);
+	if (!err)
+		err = intern_put(&s->process_set, hash, n, processes_equal, s, ret);
 	if (err)
 		return err;
-	s->services[service].nprocesses++;
-	return describe(&s->processes[n], b, u, name);
+	s->about_bytes += about.cap;
+	s->processes[n].about = about;
+	about = (struct bufw){};
+	return 0;
 }
 
 /* Where a subject of the batch is counted, once that is known. */
@@ -280,11 +266,6 @@ uint64_t services_nanoseconds(const struct services *s)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-static double seconds(uint64_t ns)
-{
-	return (double)ns / (double)NSEC_PER_SEC;
-}
-
 static int services_by_weight(const void *a, const void *b, void *arg)
 {
 	const struct services *s = arg;
@@ -312,16 +293,8 @@ static int processes_by_weight(const void *a, const void *b, void *arg)
 	return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-static json_t *process_json(const struct process *p)
+static void put_processes(struct bufw *w, const struct services *s, const uint32_t *order, uint32_t service)
 {
-	return json_pack("{s:I, s:O, s:I, s:f, s:O}", "pid", (json_int_t)p->pid, "executable",
-			 p->executable, "samples", (json_int_t)p->nsamples, "cpu_seconds",
-			 seconds(p->nanoseconds), "labels", p->labels);
-}
-
-static json_t *processes_json(const struct services *s, const uint32_t *order, uint32_t service)
-{
-	CLEANUP_JSON json_t *list = json_array();
 	uint32_t low = 0, high = s->process_set.n;
 
 	while (low < high) { /* the first of the service */
@@ -337,42 +310,48 @@ static json_t *processes_json(const struct services *s, const uint32_t *order, u
 
 		if (p->service != service)
 			break;
-		if (!list || json_array_append_new(list, process_json(p)))
-			return NULL;
+		bufw_printf(w, "%s{\"pid\":%" PRIu32 ",\"samples\":%" PRIu64 ",\"cpu_seconds\":%.9f,",
+			    i > low ? "," : "", p->pid, p->nsamples, clock_seconds(p->nanoseconds));
+		bufw_bytes(w, p->about.data, p->about.len);
+		bufw_printf(w, "}");
 	}
-	return TAKE(list);
 }
 
-static json_t *service_json(const struct services *s, const uint32_t *order, uint32_t service)
+static int put_service_json(struct bufw *w, const struct services *s, const uint32_t *order, uint32_t service)
 {
 	const struct service *v = &s->services[service];
-	json_t *name = jsontext_bytes(v->name, v->len);
-	json_t *processes = processes_json(s, order, service);
+	int err;
 
-	/* `o` takes them over, also when it fails. */
-	return json_pack("{s:o, s:I, s:f, s:I, s:o}", "name", name, "samples",
-			 (json_int_t)v->nsamples, "cpu_seconds", seconds(v->nanoseconds),
-			 "nprocesses", (json_int_t)v->nprocesses, "processes", processes);
+	bufw_printf(w, "{\"name\":");
+	err = jsontext_put(w, v->name, v->len);
+	bufw_printf(w, ",\"samples\":%" PRIu64 ",\"cpu_seconds\":%.9f,\"nprocesses\":%" PRIu64 ",\"processes\":[",
+		    v->nsamples, clock_seconds(v->nanoseconds), v->nprocesses);
+	put_processes(w, s, order, service);
+	bufw_printf(w, "]}");
+	return err;
 }
 
-json_t *services_json(const struct services *s)
+int services_write(const struct services *s, struct bufw *w)
 {
 	uint32_t nservices = s->service_set.n, nprocesses = s->process_set.n;
 	CLEANUP_FREE uint32_t *order = calloc(MAX(nservices, 1u), sizeof(*order));
 	CLEANUP_FREE uint32_t *processes = calloc(MAX(nprocesses, 1u), sizeof(*processes));
-	CLEANUP_JSON json_t *list = json_array();
+	int err = order && processes ? 0 : -ENOMEM;
 
-	if (!order || !processes || !list)
-		return NULL;
+	if (err)
+		return err;
 	for (uint32_t i = 0; i < nservices; i++)
 		order[i] = i;
 	for (uint32_t i = 0; i < nprocesses; i++)
 		processes[i] = i;
 	qsort_r(order, nservices, sizeof(*order), services_by_weight, (void *)s);
 	qsort_r(processes, nprocesses, sizeof(*processes), processes_by_weight, (void *)s);
-	for (uint32_t i = 0; i < nservices; i++) {
-		if (json_array_append_new(list, service_json(s, processes, order[i])))
-			return NULL;
+	bufw_printf(w, "[");
+	for (uint32_t i = 0; i < nservices && !err; i++) {
+		if (i)
+			bufw_printf(w, ",");
+		err = put_service_json(w, s, processes, order[i]);
 	}
-	return TAKE(list);
+	bufw_printf(w, "]");
+	return err ? err : bufw_end(w);
 }

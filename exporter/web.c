@@ -1,6 +1,7 @@
 #include "exporter/web.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
@@ -85,7 +86,28 @@ static void look_at(const struct web *w, struct look *l)
 	}
 }
 
-static enum MHD_Result answer_api(const struct web *w, struct MHD_Connection *c, const char *name)
+/* Takes the text. */
+static enum MHD_Result send_json(struct listener *l, struct MHD_Connection *c, unsigned int status,
+				 struct bufw *text)
+{
+	struct reply r = { .status = status, .type = "application/json", .is_given = true };
+	bool is_gzip;
+
+	if (reply_compress(c, text, &is_gzip))
+		return reply_text(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
+	if (!listener_hold(l, c, text->cap))
+		return reply_busy(c, "2", "too many answers are being read; try again\n");
+	if (is_gzip) {
+		r.header = "Content-Encoding";
+		r.value = "gzip";
+	}
+	r.data = TAKE(text->data);
+	r.len = text->len;
+	return reply_send(c, &r);
+}
+
+static enum MHD_Result answer_api(const struct web *w, struct listener *l, struct MHD_Connection *c,
+				  const char *name)
 {
 	const struct api_params params = {
 		.from = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "from"),
@@ -93,15 +115,18 @@ static enum MHD_Result answer_api(const struct web *w, struct MHD_Connection *c,
 		.service = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "service"),
 		.nodes = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "nodes"),
 	};
+	CLEANUP(bufw_fini) struct bufw text = {};
 	enum MHD_Result result;
 	struct look look;
 	unsigned int status;
-	json_t *j;
 
 	look_at(w, &look);
-	status = api_answer(&look.view, name, &params, &j);
-	result = reply_json(c, status, j);
-	json_decref(j);
+	status = api_answer(&look.view, name, &params, &text);
+	if (status == MHD_HTTP_INTERNAL_SERVER_ERROR)
+		result = reply_text(c, status, "out of memory\n");
+	else
+		result = send_json(l, c, status, &text);
+	malloc_trim(0); /* a query takes many times what is in use otherwise */
 	return result;
 }
 
@@ -160,7 +185,7 @@ static enum MHD_Result answer_page(struct web *w, struct MHD_Connection *c, cons
 	const struct asset *asset;
 
 	if (name)
-		return answer_api(w, c, name);
+		return answer_api(w, w->listeners[PAGE], c, name);
 	if (!strcmp(path, "/debug/pprof/profile")) {
 		if (!strcmp(method, MHD_HTTP_METHOD_HEAD)) /* not worth a profile */
 			return reply_text(c, MHD_HTTP_OK, "");
@@ -180,7 +205,7 @@ static enum MHD_Result answer_control(struct web *w, struct MHD_Connection *c, c
 {
 	const char *name = after(path, "/api/v1/");
 
-	return name ? answer_api(w, c, name) : not_found(c);
+	return name ? answer_api(w, w->listeners[CONTROL], c, name) : not_found(c);
 }
 
 static enum MHD_Result answer_monitoring(struct web *w, struct MHD_Connection *c, const char *path)

@@ -85,8 +85,8 @@ $(OUT)/tests/unit/test_exporter: | $(BIN)/flamed-exporter
 $(OUT)/tests/unit/test_exporter.o: CPPFLAGS += -DEXPORTER_PATH='"$(BIN)/flamed-exporter"'
 
 # exporter: what it serves
-UNIT += recent flame services connections web web_api web_crowd
-TEST_OBJS_services := $(call obj,exporter,services labels cgroup utf8 intern) $(OUT)/config/value.o $(OUT)/base/buf.o
+UNIT += recent flame services connections web web_api web_crowd api_bounds
+TEST_OBJS_services := $(call obj,exporter,services jsontext labels cgroup utf8 intern) $(OUT)/config/value.o $(OUT)/base/buf.o
 TEST_LIBS_services := -ljansson
 TEST_OBJS_connections := $(OUT)/exporter/connections.o
 TEST_OBJS_recent := $(call obj,exporter,recent) $(EXPORT_MSG_OBJS) $(OUT)/base/buf.o $(OUT)/tests/unit/export_fixture.o \
@@ -95,13 +95,15 @@ TEST_LDFLAGS_recent := $(ALLOC_FAIL_LDFLAGS)
 TEST_LIBS_recent := -lz
 TEST_OBJS_flame := $(call obj,exporter,flame flame_view intern utf8) $(OUT)/tests/unit/export_fixture.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_flame := $(ALLOC_FAIL_LDFLAGS)
-WEB_OBJS := $(call obj,exporter,web api api_status metrics connections listener access reply ondemand assets recent flame flame_view services \
+WEB_OBJS := $(call obj,exporter,web jsontext api api_query api_status metrics connections listener access reply ondemand assets recent flame flame_view services \
 	status labels cgroup utf8 intern tables gzip pprof) $(EXPORT_MSG_OBJS) $(CONFIG_OBJS) $(BASE_OBJS) \
 	$(OUT)/gen/exporter/profile.pb-c.o
 TEST_OBJS_web := $(WEB_OBJS) $(call obj,tests/unit,web_fixture export_fixture pprof_check)
 TEST_LIBS_web := -lmicrohttpd -ljansson -lcurl -lprotobuf-c -lz
 TEST_OBJS_web_api := $(TEST_OBJS_web)
 TEST_LIBS_web_api := $(TEST_LIBS_web)
+TEST_OBJS_api_bounds := $(WEB_OBJS)
+TEST_LIBS_api_bounds := $(TEST_LIBS_web)
 TEST_OBJS_web_crowd := $(TEST_OBJS_web)
 TEST_LIBS_web_crowd := $(TEST_LIBS_web)
 $(OUT)/tests/unit/test_web.o: $(OUT)/gen/exporter/profile.pb-c.c

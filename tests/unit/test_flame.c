@@ -179,7 +179,7 @@ static void what_is_pruned_is_in_other(void **state)
 		      "20.20/70.20 {twice 50.00/50.00}}}, do_syscall_64 9.93/9.93}");
 	assert_int_equal(flame_prune(flame, 4, &t), 0);
 	assert_int_equal(t.npruned, 4);
-	assert_int_equal(t.pruned_self, 80130000);
+	assert_int_equal(t.other_self, 80130000);
 	free(t.nodes);
 }
 
@@ -320,7 +320,7 @@ static void sums_hold_however_much_is_pruned(void **state)
 			name_of(t.nodes[i].frame, name);
 			others += strcmp(name, "(other)") ? 0 : t.nodes[i].self;
 		}
-		assert_int_equal(others, t.pruned_self);
+		assert_int_equal(others, t.other_self);
 		free(t.nodes);
 	}
 }

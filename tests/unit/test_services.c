@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "tests/unit/export_fixture.h"
 
@@ -23,6 +24,17 @@ static int teardown(void **state)
 	(void)state;
 	services = services_free(services);
 	return 0;
+}
+
+static json_t *shown(void)
+{
+	CLEANUP(bufw_fini) struct bufw text = {};
+	json_t *list;
+
+	assert_int_equal(services_write(services, &text), 0);
+	list = json_loadb((const char *)text.data, text.len, 0, NULL);
+	assert_non_null(list);
+	return list;
 }
 
 /* A window of n processes, each of which has one sample and, when `names` is set, a service of its own. */
@@ -76,7 +88,7 @@ static void a_service_that_is_known_stays_itself_when_no_more_fit(void **state)
 	(void)state;
 	add_window(1, SERVICES_MAX, "s");
 	add_window(1, SERVICES_MAX, "s");
-	list = services_json(services);
+	list = shown();
 	assert_int_equal(json_array_size(list), SERVICES_MAX);
 	assert_null(find(list, "(other)"));
 	assert_int_equal(number(find(list, "s1"), "samples"), 2);
@@ -84,7 +96,7 @@ static void a_service_that_is_known_stays_itself_when_no_more_fit(void **state)
 	/* New ones are `(other)`, once; the known ones go on. */
 	add_window(1, SERVICES_MAX + 7, "s");
 	add_window(SERVICES_MAX + 8, 3, "s");
-	list = services_json(services);
+	list = shown();
 	assert_int_equal(json_array_size(list), SERVICES_MAX + 1);
 	assert_int_equal(number(find(list, "(other)"), "samples"), 10);
 	assert_int_equal(number(find(list, "s1"), "samples"), 3);
@@ -100,13 +112,13 @@ static void a_process_that_is_known_is_still_counted_when_no_more_fit(void **sta
 	(void)state;
 	add_window(1, SERVICES_PROCESSES_MAX, NULL);
 	add_window(1, SERVICES_PROCESSES_MAX, NULL);
-	list = services_json(services);
+	list = shown();
 	one = find(list, "one");
 	assert_int_equal(number(one, "nprocesses"), SERVICES_PROCESSES_MAX);
 	assert_int_equal(number(json_array_get(json_object_get(one, "processes"), 0), "samples"), 2);
 	json_decref(list);
 	add_window(SERVICES_PROCESSES_MAX + 1, 5, NULL);
-	list = services_json(services);
+	list = shown();
 	one = find(list, "one");
 	assert_int_equal(number(one, "nprocesses"), SERVICES_PROCESSES_MAX + 5);
 	assert_int_equal(number(one, "samples"), 2 * SERVICES_PROCESSES_MAX + 5);
