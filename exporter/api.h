@@ -13,6 +13,7 @@
 
 #include "exporter/connections.h"
 #include "exporter/msg.h"
+#include "exporter/names.h"
 #include "exporter/recent.h"
 #include "exporter/sink.h"
 
@@ -31,6 +32,7 @@ struct api_view {
 	const struct export_status *status; /* NULL: not told yet */
 	const struct sink_stats *sinks;
 	size_t nsinks;
+	const struct names_stats *names; /* NULL: nobody bounds them */
 	const struct api_listener *listeners;
 	size_t nlisteners;
 	int landlock; /* version, 0 none */

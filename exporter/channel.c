@@ -1,11 +1,13 @@
 #include "exporter/channel.h"
 
+#include "base/clock.h"
 #include "base/ipc.h"
 #include "base/log.h"
 #include "exporter/delivery.h"
 #include "exporter/http.h"
 #include "exporter/labels.h"
 #include "exporter/msg.h"
+#include "exporter/names.h"
 #include "exporter/output.h"
 #include "exporter/pprof.h"
 #include "exporter/web.h"
@@ -33,6 +35,7 @@ struct channel {
 	struct http *http;
 	struct web *web;
 	struct delivery *delivery;
+	struct names *names;
 	int output_dir_fd; /* the delivery's */
 	bool has_control;
 };
@@ -99,7 +102,16 @@ static size_t list_sinks(void *arg, struct sink_stats *ret, size_t max)
 	return delivery_sinks(c->delivery, ret, max);
 }
 
-static const struct web_ops web_ops = { .tap = want_tap, .sinks = list_sinks };
+static void count_names(void *arg, struct names_stats *ret)
+{
+	const struct channel *c = arg;
+
+	names_stats(c->names, ret);
+}
+
+static const struct web_ops web_ops = {
+	.tap = want_tap, .sinks = list_sinks, .names = count_names
+};
 
 /* ---- what it works with ---------------------------------------------------------------------- */
 
@@ -151,7 +163,9 @@ static int open_network(struct channel *c)
 		return 0;
 	if (c->is_started)
 		return -EBADMSG;
-	err = http_new(&c->http, c->loop);
+	err = names_new(&c->names);
+	if (!err)
+		err = http_new(&c->http, c->loop);
 	if (!err)
 		err = web_new(&c->web, c->loop, &web_ops, c);
 	if (!err)
@@ -370,12 +384,25 @@ static void answer_at_once(struct channel *c, uint64_t nsamples, const struct ex
 	tell_done(c, done);
 }
 
-static int on_window(struct channel *c, const struct export_batch *b,
+/* The page gets what the sinks get. */
+static int on_window(struct channel *c, struct export_batch *b,
 		     const struct export_settled *settled, const void *wire, size_t len)
 {
 	static struct log_limit limit = LOG_LIMIT_INIT;
-	int err = web_window(c->web, b, wire, len);
+	CLEANUP(bufw_fini) struct bufw bounded = {};
+	bool is_changed;
+	int err = names_bound(c->names, b, clock_boot_ns(), &is_changed);
 
+	/* What is over the limits of a message could not be read again. */
+	if (!err && is_changed && MAX(b->nstrings, b->npairs) <= EXPORT_TABLE_MAX) {
+		export_batch_encode(&bounded, b);
+		err = bufw_end(&bounded);
+		wire = bounded.data;
+		len = bounded.len;
+	}
+	if (err)
+		return err;
+	err = web_window(c->web, b, wire, len);
 	if (err) /* the page lacks it; those who are to get it do not */
 		log_limited(&limit, LOG_WARNING, "a window is not kept for the page error='%s'",
 			    strerror(-err));
@@ -393,7 +420,7 @@ static int on_tap(struct channel *c, const struct export_batch *b)
 	return 0;
 }
 
-static int on_decoded(struct channel *c, const struct export_batch *b,
+static int on_decoded(struct channel *c, struct export_batch *b,
 		      const struct export_settled *settled, const void *wire, size_t len)
 {
 	struct export_done done = { .id = b->id };
@@ -508,6 +535,7 @@ struct channel *channel_free(struct channel *c)
 	web_free(c->web);
 	delivery_free(c->delivery);
 	http_free(c->http);
+	names_free(c->names);
 	settings_fini(&c->settings);
 	closep(&c->output_fd);
 	ipc_in_fini(&c->in);

@@ -129,6 +129,21 @@ static void sinks(struct bufw *w, const struct api_view *v)
 	}
 }
 
+static void names(struct bufw *w, const struct names_stats *n)
+{
+	static const char *const kinds[NAMES_NKINDS] = { "executable", "unit" };
+	char text[32];
+
+	head(w, "flamed_service_names", GAUGE, "Names of services that are told apart.");
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		snprintf(text, sizeof(text), "%" PRIu32, n->n[i]);
+		sample(w, "flamed_service_names", "from", kinds[i], text);
+	}
+	head(w, "flamed_service_names_other_samples_total", COUNTER,
+	     "Samples whose service has no name of its own because there are too many.");
+	putf(w, "flamed_service_names_other_samples_total %" PRIu64 "\n", n->nother);
+}
+
 static void listeners(struct bufw *w, const struct api_view *v)
 {
 	static const char name[] = "flamed_listener_up";
@@ -191,5 +206,7 @@ void metrics_write(struct bufw *out, const struct api_view *v)
 	for (unsigned int i = 0; i < EXPORT_METRIC_COUNT && v->status; i++)
 		agents(out, v->status, (enum export_metric_id)i);
 	sinks(out, v);
+	if (v->names)
+		names(out, v->names);
 	recent(out, v);
 }

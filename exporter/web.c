@@ -43,6 +43,7 @@ struct web {
 struct look {
 	struct api_view view;
 	struct sink_stats sinks[SINKS_MAX];
+	struct names_stats names;
 	struct api_listener listeners[NLISTENERS];
 	char control[sizeof(struct sockaddr_un)];
 };
@@ -60,6 +61,10 @@ static void look_at(const struct web *w, struct look *l)
 		.listeners = l->listeners,
 		.landlock = w->landlock,
 	};
+	if (w->ops->names) {
+		w->ops->names(w->arg, &l->names);
+		l->view.names = &l->names;
+	}
 	for (int i = 0; i < NLISTENERS; i++) {
 		const struct listener *from = w->listeners[i];
 		struct api_listener *to = &l->listeners[l->view.nlisteners];

@@ -17,6 +17,7 @@
 #include "base/loop.h"
 #include "config/config.h"
 #include "exporter/msg.h"
+#include "exporter/names.h"
 #include "exporter/sink.h"
 
 struct web;
@@ -26,6 +27,7 @@ struct web_ops {
 	int (*tap)(void *arg, const struct export_tap *tap);
 	/* The sinks as they are: fills at most max, returns how many there are. */
 	size_t (*sinks)(void *arg, struct sink_stats *ret, size_t max);
+	void (*names)(void *arg, struct names_stats *ret);	/* NULL: nobody bounds them */
 };
 
 MUST_USE int web_new(struct web **ret, struct loop *loop, const struct web_ops *ops, void *arg);

@@ -45,7 +45,9 @@ TEST_OBJS_msg_exporter := $(EXPORT_MSG_OBJS) $(OUT)/base/buf.o $(OUT)/tests/unit
 TEST_LDFLAGS_msg_exporter := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_labels := $(call obj,exporter,labels cgroup utf8) $(OUT)/config/value.o $(OUT)/base/buf.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_labels := $(ALLOC_FAIL_LDFLAGS)
-UNIT += cgroup profiles
+UNIT += cgroup names profiles
+TEST_OBJS_names := $(EXPORT_MSG_OBJS) $(call obj,exporter,names labels cgroup intern utf8) $(OUT)/config/value.o $(BASE_OBJS) $(ALLOC_FAIL_OBJ)
+TEST_LDFLAGS_names := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_cgroup := $(OUT)/exporter/cgroup.o
 $(OUT)/tests/unit/test_cgroup.o: CPPFLAGS += -DCGROUP_VECTORS='"tests/unit/cgroup_vectors.tsv"'
 EXPORT_PROFILE_OBJS := $(call obj,exporter,profiles pprof tables gzip intern labels cgroup utf8) $(EXPORT_MSG_OBJS) \
@@ -96,7 +98,7 @@ TEST_LIBS_recent := -lz
 TEST_OBJS_flame := $(call obj,exporter,flame flame_view intern utf8) $(OUT)/tests/unit/export_fixture.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_flame := $(ALLOC_FAIL_LDFLAGS)
 WEB_OBJS := $(call obj,exporter,web jsontext api api_query api_status metrics connections listener access reply ondemand assets recent flame flame_view services \
-	status labels cgroup utf8 intern tables gzip pprof) $(EXPORT_MSG_OBJS) $(CONFIG_OBJS) $(BASE_OBJS) \
+	status labels names cgroup utf8 intern tables gzip pprof) $(EXPORT_MSG_OBJS) $(CONFIG_OBJS) $(BASE_OBJS) \
 	$(OUT)/gen/exporter/profile.pb-c.o
 TEST_OBJS_web := $(WEB_OBJS) $(call obj,tests/unit,web_fixture export_fixture pprof_check)
 TEST_LIBS_web := -lmicrohttpd -ljansson -lcurl -lprotobuf-c -lz

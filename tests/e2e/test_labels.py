@@ -243,3 +243,28 @@ def test_hundreds_of_scopes_units_and_temporary_programs_are_few_series():
     short = {p.series for p in server.profiles if p.service in (service, "other")}
     assert len(short) == 2, short
     assert server.total() == final.samples, final.text
+
+
+def test_a_user_with_ever_new_programs_makes_a_bounded_number_of_series():
+    server = Standin()
+    d = Daemon({"endpoints": [endpoint(server.url)]}, window_s=5)
+    path, service = daemon.program("chain_c")
+    commands = {}
+    for i in range(340):
+        new = os.path.join(daemon.programs(), f"new{i}-{os.getpid()}")
+        os.link(path, new)
+        commands[new] = [new, "0.05"]
+    harness.run_each(commands, at_a_time=8)
+    d.wait_windows(2)
+    late = start([path, "1000"])  # what comes when there is no place is counted all the same
+    d.wait_line("service_name=other")
+    metrics = d.wait_windows(2)
+    final = d.stop()
+    assert late.poll() is None
+    names = {n for n in server.services() if re.fullmatch(rf"new\d+-{os.getpid()}", n)}
+    assert 150 < len(names) <= 256, len(names)
+    assert service not in server.services() and "other" in server.services()
+    assert metrics.get("flamed_service_names", **{"from": "executable"}) == 256, metrics.text
+    assert metrics.get("flamed_service_names_other_samples_total") > 0, metrics.text
+    assert len(d.lines("service_name=other")) <= 2, d.lines()
+    assert server.total() == final.samples, final.text
