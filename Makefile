@@ -21,7 +21,7 @@ MAKEFLAGS += --no-builtin-rules
 
 # ---- what each program is made of ----------------------------------------------------------
 
-BASE := log buf loop ipc clock box
+BASE := log buf loop io ipc clock box
 CONFIG := value schema schema_env schema_print wire check check_all config_sinks config
 # The YAML library is the agent's alone.
 CONFIG_LOAD := schema_suggest load config_load

@@ -1,5 +1,7 @@
 #include "agent/event.h"
 
+#include "base/io.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -38,27 +40,12 @@ int event_log_new(struct event_log **ret, int fd)
 	return 0;
 }
 
-static int write_all(int fd, const uint8_t *p, size_t len)
-{
-	while (len > 0) {
-		ssize_t n = write(fd, p, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		p += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 static int flush(struct event_log *log)
 {
 	if (!log->err)
 		log->err = bufw_end(&log->buf);
 	if (!log->err)
-		log->err = write_all(log->fd, log->buf.data, log->buf.len);
+		log->err = io_write_all(log->fd, log->buf.data, log->buf.len);
 	bufw_reset(&log->buf);
 	return log->err;
 }

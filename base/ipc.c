@@ -1,6 +1,7 @@
 #include "base/ipc.h"
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 
 #include <assert.h>
@@ -57,21 +58,6 @@ void ipc_in_fini(struct ipc_in *in)
 	*in = (struct ipc_in){};
 }
 
-static int write_all(int fd, const uint8_t *p, size_t len)
-{
-	while (len > 0) {
-		ssize_t n = write(fd, p, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		p += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 int ipc_memfd(const char *name, const void *data, size_t len, int *ret_fd)
 {
 	/* Since 6.3 a host can require memfds to say that they are not to be executed. */
@@ -82,7 +68,7 @@ int ipc_memfd(const char *name, const void *data, size_t len, int *ret_fd)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
-	err = write_all(fd, data, len);
+	err = io_write_all(fd, data, len);
 	if (err)
 		return err;
 	if (fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
