@@ -168,6 +168,7 @@ static void add_to_directory(struct directory *to, struct batch *b, const struct
 		b->bytes += parts->v[i]->len;
 		directory_add(to, parts->v[i]);
 	}
+	directory_sync(to);
 }
 
 static uint64_t count_samples(const struct export_batch *b)
@@ -305,7 +306,7 @@ int delivery_directory(struct delivery *d, int dir_fd)
 		closep(&dir_fd);
 		return d->directory ? -EBADMSG : 0;
 	}
-	return directory_new(&d->directory, dir_fd, d->config->output.directory,
+	return directory_new(&d->directory, d->loop, dir_fd, d->config->output.directory,
 			     d->config->output.max_bytes, on_fate, d);
 }
 

@@ -155,6 +155,9 @@ static int allow_output_dir(scmp_filter_ctx filter, int fd)
 		{ SCMP_SYS(unlinkat), 2, { SCMP_A0_64(SCMP_CMP_EQ, dir), SCMP_A2_64(SCMP_CMP_EQ, 0) } },
 		{ SCMP_SYS(renameat), 2, { SCMP_A0_64(SCMP_CMP_EQ, dir), SCMP_A2_64(SCMP_CMP_EQ, dir) } },
 		{ SCMP_SYS(renameat2), 2, { SCMP_A0_64(SCMP_CMP_EQ, dir), SCMP_A2_64(SCMP_CMP_EQ, dir) } },
+		{ SCMP_SYS(fsync), 1, { SCMP_A0_64(SCMP_CMP_EQ, dir) } },
+		{ SCMP_SYS(fdatasync), 0, {} },
+		{ SCMP_SYS(sync_file_range), 0, {} },
 	};
 
 	return add_rules(filter, SCMP_ACT_ALLOW, rules, ARRAY_SIZE(rules));

@@ -72,7 +72,7 @@ TEST_OBJS_push_reply := $(call obj,exporter,push_reply utf8)
 TEST_LIBS_push_reply := -ljansson
 TEST_LIBS_push := -lcurl -ljansson -lprotobuf-c -lz
 $(OUT)/tests/unit/test_push.o: $(OUT)/gen/exporter/push.pb-c.c
-TEST_OBJS_directory := $(OUT)/exporter/directory.o $(EXPORT_PROFILE_OBJS) $(filter-out %/buf.o,$(BASE_OBJS))
+TEST_OBJS_directory := $(call obj,exporter,shelf directory) $(EXPORT_PROFILE_OBJS) $(filter-out %/buf.o,$(BASE_OBJS))
 TEST_LIBS_directory := -lprotobuf-c -lz
 # It runs the program itself.
 TEST_OBJS_delivery := $(EXPORT_MSG_OBJS) $(CONFIG_OBJS) $(CONFIG_LOAD_OBJS) $(BASE_OBJS) \
