@@ -141,21 +141,42 @@ static bool is_settled(const struct export_settled *s, const struct profile *p, 
 	return s->n && bsearch(&id, s->ids, s->n, sizeof(*s->ids), by_id);
 }
 
-static int add_to_endpoint(struct push *to, struct batch *b, const struct parts *parts,
-			   const struct export_settled *s)
+static size_t count_settled(const struct export_settled *s, const struct parts *parts,
+			    const char *sink)
 {
-	int err;
+	size_t n = 0;
 
+	for (size_t i = 0; i < parts->n; i++)
+		n += is_settled(s, parts->v[i], sink);
+	return n;
+}
+
+/*
+ * Else its samples are in other parts than before (settings of labels that were changed, or another
+ * choice of names), and some would be sent twice.
+ */
+static bool is_split_as_before(const struct delivery *d, const struct parts *pushed,
+			       const struct parts *saved, const struct export_settled *s)
+{
+	size_t n = d->directory ? count_settled(s, saved, directory_name(d->directory)) : 0;
+
+	for (size_t i = 0; i < d->nendpoints; i++)
+		n += count_settled(s, pushed, push_name(d->endpoints[i]));
+	return n == s->n;
+}
+
+static void add_to_endpoint(struct delivery *d, struct push *to, struct batch *b,
+			    const struct parts *parts, const struct export_settled *s)
+{
 	for (size_t i = 0; i < parts->n; i++) {
 		if (is_settled(s, parts->v[i], push_name(to)))
 			continue;
 		b->npending++;
-		err = push_add(to, parts->v[i]);
-		if (err)
-			return err;
 		b->bytes += parts->v[i]->len;
+		/* Without memory for its place in the queue. */
+		if (push_add(to, parts->v[i]))
+			on_fate(d, push_name(to), parts->v[i], EXPORT_FATE_QUEUE_FULL);
 	}
-	return 0;
 }
 
 static void add_to_directory(struct directory *to, struct batch *b, const struct parts *parts,
@@ -193,6 +214,20 @@ static int agree_on_directory(struct delivery *d)
 	return 0;
 }
 
+static void give_to_sinks(struct delivery *d, struct batch *b, const struct parts *pushed,
+			  const struct parts *saved, const struct export_settled *s)
+{
+	if (!is_split_as_before(d, pushed, saved, s)) {
+		log_warning("a window that was sent in part is not sent on: its labels or sinks have changed "
+			    "since batch=%llu", (unsigned long long)b->id);
+		return;
+	}
+	for (size_t i = 0; i < d->nendpoints; i++)
+		add_to_endpoint(d, d->endpoints[i], b, pushed, s);
+	if (d->directory)
+		add_to_directory(d->directory, b, saved, s);
+}
+
 int delivery_batch(struct delivery *d, const struct export_batch *b, const struct export_settled *s)
 {
 	CLEANUP(parts_fini) struct parts pushed = {}, saved = {};
@@ -218,12 +253,7 @@ int delivery_batch(struct delivery *d, const struct export_batch *b, const struc
 	if (s->n)
 		qsort(s->ids, s->n, sizeof(*s->ids), by_id);
 	d->ops->taken(d->arg, &(struct export_taken){ .id = b->id, .nsamples = batch->nsamples });
-	for (size_t i = 0; i < d->nendpoints && !err; i++)
-		err = add_to_endpoint(d->endpoints[i], batch, &pushed, s);
-	if (err)
-		return err;
-	if (d->directory)
-		add_to_directory(d->directory, batch, &saved, s);
+	give_to_sinks(d, batch, &pushed, &saved, s);
 	batch->is_open = false;
 	close_if_over(d, batch_at(d, b->id));
 	return 0;

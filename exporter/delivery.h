@@ -42,7 +42,11 @@ MUST_USE int delivery_secret(struct delivery *d, const struct export_file *f, co
 /* Takes dir_fd, the output directory of the settings. Once, after delivery_configure(). */
 MUST_USE int delivery_directory(struct delivery *d, int dir_fd);
 
-/* A window. -ENOMEM: nothing was taken. -EBADMSG: that one is in progress. */
+/*
+ * A window. What was settled before is not given to a sink again; where that is no part of how it is split now,
+ * nothing is, and `done` follows: the agent counts what is left. -ENOMEM: nothing was taken and told, the
+ * caller ends (the agent tries another exporter). -EBADMSG: that one is in progress.
+ */
 MUST_USE int delivery_batch(struct delivery *d, const struct export_batch *b,
 			    const struct export_settled *s);
 void delivery_flush(struct delivery *d);

@@ -8,8 +8,8 @@
  *
  * A batch is one window of one kind of profile: tables that refer to each other by index, as in
  * pprof, but still split by subject (a process), because what is pushed is the exporter's work. The
- * exporter splits a batch into parts; each (part, sink) has an id that is the same each time the same
- * batch is split, and gets one fate. The agent keeps the batch until EXPORT_DONE, and after a crash
+ * exporter splits a batch into parts; each (part, sink) has an id that is the same whenever the part
+ * holds the same samples of the batch, and gets one fate. The agent keeps the batch until EXPORT_DONE, and after a crash
  * of the exporter sends it again, with the ids of what is settled: that is not sent a second time.
  */
 #ifndef EXPORTER_MSG_H

@@ -1,7 +1,6 @@
 #include "exporter/profiles.h"
 
 #include <assert.h>
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
@@ -59,7 +58,6 @@ struct splitter {
 	uint32_t *series_of; /* by subject */
 	uint32_t *order;     /* samples by series */
 	struct pprof *pprof;
-	uint32_t npart; /* of the series at hand */
 };
 
 /* ---- profiles ------------------------------------------------------------------------------- */
@@ -92,12 +90,10 @@ uint64_t profile_part_at(const struct profile *p, const char *sink)
 	return never_zero(XXH64(sink, strlen(sink), p->part));
 }
 
-static uint64_t part_id(const struct splitter *s, const struct series *series)
+/* Of what is in it, not of what it is called: labels may have changed when a batch comes again. */
+static uint64_t part_id(const struct splitter *s, const struct pprof_selection *of)
 {
-	uint32_t number = htole32(s->npart);
-
-	return never_zero(XXH64(&number, sizeof(number),
-				XXH64(series->key, series->key_len, s->b->id)));
+	return never_zero(XXH64(of->samples, of->n * sizeof(of->samples[0]), s->b->id));
 }
 
 /* What servers count of labels, those that are added on the way included. */
@@ -119,7 +115,6 @@ static struct profile *new_profile(const struct splitter *s, const struct series
 		return NULL;
 	p->refs = 1;
 	p->batch = s->b->id;
-	p->part = part_id(s, series);
 	p->wall_start_ns = s->b->wall_start_ns;
 	p->duration_ns = s->b->duration_ns;
 	p->nlabels = series->nlabels;
@@ -136,7 +131,8 @@ static struct profile *new_profile(const struct splitter *s, const struct series
 	return p;
 }
 
-static int hand_out(struct splitter *s, const struct series *series, struct bufw *data,
+static int hand_out(struct splitter *s, const struct series *series,
+		    const struct pprof_selection *of, struct bufw *data,
 		    const struct pprof_totals *totals)
 {
 	struct profile *p = new_profile(s, series);
@@ -145,6 +141,7 @@ static int hand_out(struct splitter *s, const struct series *series, struct bufw
 
 	if (!p)
 		return -ENOMEM;
+	p->part = part_id(s, of);
 	p->nsamples = totals->nsamples;
 	p->nanoseconds = totals->nanoseconds;
 	p->nstacks = totals->nstacks;
@@ -154,7 +151,6 @@ static int hand_out(struct splitter *s, const struct series *series, struct bufw
 	p->data = fitted ? fitted : data->data;
 	p->len = data->len;
 	*data = (struct bufw){};
-	s->npart++;
 	err = s->fn(s->arg, p);
 	profile_unref(p);
 	return err;
@@ -169,7 +165,7 @@ static int write_part(struct splitter *s, const struct series *series,
 	struct pprof_totals totals;
 	int err = pprof_write(s->pprof, selection, &data, &totals);
 
-	return err ? err : hand_out(s, series, &data, &totals);
+	return err ? err : hand_out(s, series, selection, &data, &totals);
 }
 
 /* The first half and the second, until each fits; of a single sample, the half at the leaf. */
@@ -402,9 +398,7 @@ int profiles_make(const struct export_batch *b, const struct profiles_conf *conf
 	s->fn = fn;
 	s->arg = arg;
 	err = prepare(s);
-	for (uint32_t i = 0; i < s->nseries && !err; i++) {
-		s->npart = 0;
+	for (uint32_t i = 0; i < s->nseries && !err; i++)
 		err = split(s, &s->series[i], s->series[i].first, s->series[i].n, FRAMES_MAX);
-	}
 	return err;
 }

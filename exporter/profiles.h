@@ -26,7 +26,7 @@ struct profile_label {
 struct profile {
 	uint32_t refs;
 	uint64_t batch;
-	uint64_t part;		/* the same each time that this batch is split; sinks mix their name in */
+	uint64_t part;		/* the same whenever it holds the same samples of this batch; sinks mix their name in */
 	struct profile_label *labels;	/* sorted by name; no __name__ */
 	uint32_t nlabels;
 	const char *service_name;	/* one of them */

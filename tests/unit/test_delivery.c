@@ -308,6 +308,58 @@ static void what_is_settled_is_not_sent_again(void **state)
 	assert_int_equal(last_taken.nsamples, 8);
 }
 
+/* What is settled by other settings of labels, in the exporter's life before this one. */
+static void settle_one_of_two(const char *labels, struct export_settled *ret)
+{
+	tell_config("one", labels, false, "1s");
+	begin();
+	send_batch(5, NULL);
+	run_until(&ndone, 1);
+	assert_int_equal(samples_of("one", EXPORT_FATE_DELIVERED), 8);
+	ret->n = 0;
+	for (unsigned int i = 0; i < nfates && !ret->n; i++) {
+		if (fates[i].kind == EXPORT_FATE_DELIVERED && fates[i].nsamples == 7)
+			ret->ids[ret->n++] = fates[i].part;
+	}
+	assert_int_equal(ret->n, 1);
+}
+
+static void a_label_that_was_changed_makes_nothing_come_twice(void **state)
+{
+	uint64_t ids[SEEN_MAX];
+	struct export_settled settled = { .ids = ids };
+
+	settle_one_of_two("labels:\n  static: {env: old}\n", &settled);
+	assert_int_equal(teardown(state), 0);
+	assert_int_equal(setup(state), 0);
+	tell_config("one", "labels:\n  static: {env: new, more: x}\n", false, "1s");
+	begin();
+	send_batch(5, &settled);
+	run_until(&ndone, 1);
+	assert_int_equal(samples_of("one", EXPORT_FATE_DELIVERED), 1);
+	assert_int_equal(nprofiles, 1);
+}
+
+static void a_window_that_is_split_in_another_way_is_not_sent_on(void **state)
+{
+	uint64_t ids[SEEN_MAX] = { 0 };
+	struct export_settled settled = { .ids = ids, .n = 1 };
+
+	(void)state;
+	tell_config("one", "", false, "1s");
+	begin();
+	ids[0] = 4711; /* no part has it */
+	send_batch(5, &settled);
+	run_until(&ndone, 1);
+	assert_int_equal(last_taken.nsamples, 8);
+	assert_int_equal(last_done.result, EXPORT_WRITTEN);
+	assert_int_equal(nfates, 0);
+	assert_int_equal(nprofiles, 0);
+	send_batch(6, NULL);
+	run_until(&ndone, 2);
+	assert_int_equal(samples_of("one", EXPORT_FATE_DELIVERED), 8);
+}
+
 static void another_process_splits_a_batch_in_the_same_parts(void **state)
 {
 	static struct seen_fate first[SEEN_MAX];
@@ -437,6 +489,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		EXPORTER_TEST(every_sample_has_a_fate_at_every_sink),
 		EXPORTER_TEST(what_is_settled_is_not_sent_again),
+		EXPORTER_TEST(a_label_that_was_changed_makes_nothing_come_twice),
+		EXPORTER_TEST(a_window_that_is_split_in_another_way_is_not_sent_on),
 		EXPORTER_TEST(another_process_splits_a_batch_in_the_same_parts),
 		EXPORTER_TEST(an_endpoint_that_is_removed_accounts_for_what_waits),
 		EXPORTER_TEST(an_endpoint_that_stays_keeps_what_waits),
