@@ -166,7 +166,7 @@ $(OUT)/gen/exporter/%.pb-c.c: exporter/%.proto
 $(PROTO_OBJS): %.o: %.c
 	$(Q)$(CC) $(CPPFLAGS) $(filter-out -Wconversion -Wshadow -Wmissing-prototypes,$(CFLAGS)) -w -c -o $@ $<
 $(OUT)/exporter/pprof.o: $(OUT)/gen/exporter/profile.pb-c.c
-$(OUT)/exporter/push_request.o: $(OUT)/gen/exporter/push.pb-c.c
+$(OUT)/exporter/push_request.o $(OUT)/exporter/push_reply.o: $(OUT)/gen/exporter/push.pb-c.c
 
 # ---- the page's files, in the exporter ------------------------------------------------------
 

@@ -75,13 +75,17 @@ static void finish(struct http *h, CURL *easy, CURLcode code)
 		.code = code, .content_type = "", .location = "", .error = "", .body = ""
 	};
 	struct request *r = request_detach(h, easy);
-	curl_off_t retry_after = 0;
+	curl_off_t retry_after = 0, ready_us = 0;
+	long request_bytes = 0;
 	char *text = NULL;
 
 	if (!r)
 		return;
 	(void)curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &result.status);
-	/* The server said enough: it was us who hung up. */
+	(void)curl_easy_getinfo(easy, CURLINFO_PRETRANSFER_TIME_T, &ready_us);
+	(void)curl_easy_getinfo(easy, CURLINFO_REQUEST_SIZE, &request_bytes);
+	result.was_sent = code == CURLE_OK || ready_us > 0 || request_bytes > 0;
+	/* There is a status, and so much of a body that the rest does not matter. */
 	if (code == CURLE_WRITE_ERROR && r->nread > REPLY_READ_MAX)
 		result.code = CURLE_OK;
 	if (!curl_easy_getinfo(easy, CURLINFO_CONTENT_TYPE, &text) && text)

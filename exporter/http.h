@@ -22,11 +22,12 @@ enum { HTTP_REPLY_MAX = 64 * 1024 };	/* bytes of a reply that are kept; more are
 
 struct http_result {
 	CURLcode code;		/* CURLE_OK: there is a status */
+	bool was_sent;		/* some of the request may have left, on this or an earlier connection */
 	long status;
 	const char *content_type;	/* "" none */
 	const char *error;	/* curl's words where code is not CURLE_OK */
 	const char *body;	/* NUL-terminated */
-	size_t body_len;
+	size_t body_len;	/* HTTP_REPLY_MAX: there was more, or as much */
 	const char *location;	/* of a redirect, "" none */
 	uint64_t retry_after_ns;	/* 0: not said */
 };

@@ -21,6 +21,7 @@ enum {
 #define BACKOFF_MAX_NS	   (60 * NSEC_PER_SEC)
 #define HOLD_NS		   (60 * NSEC_PER_SEC)
 #define RETRY_AFTER_MAX_NS (300 * NSEC_PER_SEC)
+#define PUSH_AGAIN_NS	   (3600 * NSEC_PER_SEC) /* a server may have got it */
 #define AGE_MAX_NS	   (59 * 60 * NSEC_PER_SEC) /* servers take an hour */
 
 struct item {
@@ -32,8 +33,9 @@ struct item {
 	uint32_t generation;	       /* and the settings that it was made with */
 	bool is_sending;
 	bool is_told; /* that it is sent */
+	bool is_in_doubt; /* an attempt may have arrived: no later one can say that none did */
 	uint32_t ntries;
-	uint64_t due_ns;
+	uint64_t started_ns, due_ns;
 };
 
 /* A failure that was logged. */
@@ -48,7 +50,7 @@ struct push {
 	char *name;
 	struct push_settings *settings;
 	uint64_t queue_max_bytes, spread_ns;
-	uint64_t backoff_first_ns, backoff_max_ns, hold_ns, age_max_ns;
+	uint64_t backoff_first_ns, backoff_max_ns, hold_ns, age_max_ns, push_again_ns;
 	sink_fate_fn *fn;
 	void *arg;
 
@@ -61,6 +63,8 @@ struct push {
 
 	uint32_t generation; /* of settings and secrets */
 	enum push_transport transport;
+	uint64_t absent_ns;   /* when the server was first seen to have no Push; 0 not, or it has */
+	uint64_t ask_push_ns; /* when it is asked again */
 	bool is_missing, is_missing_told, is_failure_told;
 	bool is_flushing;
 	uint32_t nfailures; /* in a row */
@@ -185,8 +189,10 @@ static struct log_limit *limit_of(struct push *p, int kind)
 	return &k->limit;
 }
 
-static const char *what_happened(const struct push_reply *r)
+static const char *what_happened(const struct push_reply *r, bool is_probe)
 {
+	if (is_probe && r->verdict == PUSH_RETRY)
+		return "the server does not answer as it should, profiles wait";
 	switch (r->verdict) {
 	case PUSH_REFUSED:
 		return "the server refuses a profile";
@@ -197,7 +203,7 @@ static const char *what_happened(const struct push_reply *r)
 	}
 }
 
-static void tell_failure(struct push *p, struct push_reply *r)
+static void tell_failure(struct push *p, struct push_reply *r, bool is_probe)
 {
 	enum log_level level = r->verdict == PUSH_RETRY ? LOG_WARNING : LOG_ERROR;
 	struct log_limit *limit = limit_of(p, r->kind);
@@ -210,12 +216,12 @@ static void tell_failure(struct push *p, struct push_reply *r)
 	if (r->kind > 0) {
 		snprintf(s->last_error, sizeof(s->last_error), "%d %s", r->kind, r->message);
 		log_limited(limit, level, "%s endpoint=%s status=%d server=%s hint='%s'",
-			    what_happened(r), LOG_STR(p->name), r->kind, LOG_STR(r->message),
+			    what_happened(r, is_probe), LOG_STR(p->name), r->kind, LOG_STR(r->message),
 			    r->hint);
 	} else {
 		snprintf(s->last_error, sizeof(s->last_error), "%s", r->message);
-		log_limited(limit, level, "%s endpoint=%s error=%s hint='%s'", what_happened(r),
-			    LOG_STR(p->name), LOG_STR(r->message), r->hint);
+		log_limited(limit, level, "%s endpoint=%s error=%s hint='%s'",
+			    what_happened(r, is_probe), LOG_STR(p->name), LOG_STR(r->message), r->hint);
 	}
 	/* Only then is there a recovery to tell: one line of each a minute. */
 	p->is_failure_told |= r->verdict != PUSH_REFUSED && limit->nsuppressed <= nsuppressed;
@@ -295,21 +301,58 @@ static void on_hold(struct push *p, struct item *i)
 	/* What was wrong may have been in between: begin from the beginning. */
 	if (p->settings->protocol == CONFIG_AUTO)
 		p->transport = PUSH_CONNECT;
+	p->absent_ns = p->ask_push_ns = 0;
 }
 
+/*
+ * One such answer may be that of a proxy whose server is away for a moment: another request, made
+ * after it, has to say the same.
+ */
 static void on_absent(struct push *p, struct item *i, struct push_reply *r)
 {
-	if (p->settings->protocol == CONFIG_PUSH || i->transport == PUSH_INGEST) {
+	uint64_t now = clock_mono_ns();
+
+	if (p->settings->protocol == CONFIG_PUSH) {
 		r->verdict = PUSH_HOLD;
-		tell_failure(p, r);
+		tell_failure(p, r, !i->profile);
 		on_hold(p, i);
 		return;
 	}
-	if (p->transport != PUSH_INGEST)
-		log_info("the server has no Push, /ingest is used endpoint=%s status=%d",
-			 LOG_STR(p->name), r->kind);
-	p->transport = PUSH_INGEST;
 	i->due_ns = 0;
+	if (p->transport == PUSH_INGEST)
+		return; /* it is known, or was no news */
+	if (p->absent_ns && i->started_ns >= p->absent_ns) {
+		log_info("there is no Push at this address, /ingest is used endpoint=%s status=%d",
+			 LOG_STR(p->name), r->kind);
+		p->transport = PUSH_INGEST;
+		p->absent_ns = 0;
+		p->ask_push_ns = now + p->push_again_ns;
+		return;
+	}
+	if (!p->absent_ns) {
+		p->absent_ns = now;
+		p->not_before_ns = now + p->backoff_first_ns;
+		p->wants_probe = true;
+	}
+}
+
+static void on_passed(struct push *p, struct item *i, size_t nbytes)
+{
+	end_of_failures(p);
+	p->stats.state = "ok";
+	p->stats.last_ok_wall_ns = clock_wall_ns();
+	if (i->transport == PUSH_CONNECT) {
+		p->absent_ns = 0;
+		if (p->transport == PUSH_INGEST)
+			log_info("the server has Push by now, which is used endpoint=%s",
+				 LOG_STR(p->name));
+		p->transport = PUSH_CONNECT;
+	}
+	if (!i->profile)
+		return;
+	p->stats.nsent++;
+	p->stats.bytes_sent += nbytes;
+	settle(i, EXPORT_FATE_DELIVERED);
 }
 
 static struct push_asked asked_of(const struct item *i)
@@ -326,27 +369,13 @@ static struct push_asked asked_of(const struct item *i)
 	};
 }
 
-/* Whether the server has it in no case: it said so, or no byte of the request left. */
-static bool did_not_arrive(const struct http_result *r)
-{
-	switch (r->code) {
-	case CURLE_OK:
-		return r->status != 408 && r->status != 499 && r->status != 504; /* these gave up waiting */
-	case CURLE_COULDNT_RESOLVE_HOST:
-	case CURLE_COULDNT_CONNECT:
-	case CURLE_SSL_CONNECT_ERROR:
-	case CURLE_PEER_FAILED_VERIFICATION:
-		return true;
-	default:
-		return false;
-	}
-}
-
 /* What waits from now on would otherwise be in doubt if we died. */
 static void tell_waiting(struct item *i)
 {
 	struct push *p = i->push;
 
+	if (i->is_in_doubt)
+		return;
 	if (i->profile && i->is_told)
 		p->fn(p->arg, p->name, i->profile, EXPORT_FATE_WAITING);
 	i->is_told = false;
@@ -357,6 +386,7 @@ static void on_reply(void *arg, const struct http_result *result)
 	struct item *i = arg;
 	struct push *p = i->push;
 	struct push_asked asked = asked_of(i);
+	size_t nbytes = i->request.len;
 	struct push_reply r;
 
 	push_reply_read(&asked, result, &r);
@@ -365,32 +395,28 @@ static void on_reply(void *arg, const struct http_result *result)
 	i->is_sending = false;
 	p->nsending--;
 	p->is_unresolved = result->code == CURLE_COULDNT_RESOLVE_HOST;
-	if (r.verdict != PUSH_PASSED && r.verdict != PUSH_REFUSED && did_not_arrive(result))
+	if (r.verdict != PUSH_PASSED && r.verdict != PUSH_REFUSED) {
+		i->is_in_doubt |= !r.did_not_arrive;
 		tell_waiting(i);
+	}
 
 	switch (r.verdict) {
 	case PUSH_PASSED:
-		end_of_failures(p);
-		p->stats.state = "ok";
-		p->stats.last_ok_wall_ns = clock_wall_ns();
-		if (i->profile) {
-			p->stats.nsent++;
-			settle(i, EXPORT_FATE_DELIVERED);
-		}
+		on_passed(p, i, nbytes);
 		break;
 	case PUSH_REFUSED:
 		end_of_failures(p); /* it is not the endpoint that fails */
-		tell_failure(p, &r);
+		tell_failure(p, &r, false);
 		settle(i, EXPORT_FATE_REJECTED);
 		break;
 	case PUSH_RETRY:
-		tell_failure(p, &r);
+		tell_failure(p, &r, !i->profile);
 		on_retry(p, i, result->retry_after_ns);
 		break;
 	case PUSH_HOLD:
 		if (i->generation != p->generation)
 			break; /* that was about other settings: at once with these */
-		tell_failure(p, &r);
+		tell_failure(p, &r, !i->profile);
 		on_hold(p, i);
 		break;
 	case PUSH_ABSENT:
@@ -409,6 +435,7 @@ static void start(struct item *i)
 
 	i->transport = i->profile ? p->transport : PUSH_CONNECT;
 	i->generation = p->generation;
+	i->started_ns = clock_mono_ns();
 	if (push_request_init(&i->request, p->settings, i->transport, i->profile, id)) {
 		on_retry(p, i, 0);
 		return;
@@ -423,7 +450,6 @@ static void start(struct item *i)
 	}
 	i->is_sending = true;
 	p->nsending++;
-	p->stats.bytes_sent += i->request.len;
 }
 
 /* While it fails, one at a time finds out whether it still does. */
@@ -442,6 +468,10 @@ static uint64_t send_due(struct push *p)
 
 	if (p->not_before_ns > now)
 		return p->not_before_ns;
+	if (p->ask_push_ns && p->ask_push_ns <= now && !p->is_flushing) {
+		p->wants_probe = true;
+		p->ask_push_ns = now + p->push_again_ns;
+	}
 	if (p->wants_probe && !p->probe.is_sending) {
 		p->wants_probe = false;
 		start(&p->probe);
@@ -545,8 +575,10 @@ int push_configure(struct push *p, const struct push_conf *conf)
 	p->backoff_max_ns = conf->backoff_max_ns ? conf->backoff_max_ns : BACKOFF_MAX_NS;
 	p->hold_ns = conf->hold_ns ? conf->hold_ns : HOLD_NS;
 	p->age_max_ns = conf->age_max_ns ? conf->age_max_ns : AGE_MAX_NS;
+	p->push_again_ns = conf->push_again_ns ? conf->push_again_ns : PUSH_AGAIN_NS;
 	p->transport = p->settings->protocol == CONFIG_INGEST ? PUSH_INGEST : PUSH_CONNECT;
 	p->wants_probe = p->settings->protocol != CONFIG_INGEST;
+	p->absent_ns = p->ask_push_ns = 0;
 	p->not_before_ns = 0; /* whoever changed the settings wants to see what they do */
 	p->is_missing_told = false;
 	make_room(p);

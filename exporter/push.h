@@ -2,8 +2,9 @@
  * push - one endpoint: a bounded queue of profiles, and their way to a Pyroscope-compatible server.
  *
  * Protocols: Push (Connect, one series per request) and /ingest (multipart, one profile per request);
- * `auto` begins with Push and goes over to /ingest when the server has no Push (404, 405, 415, 501,
- * or a 400 that is no Connect error). Facts: docs/pyroscope.md.
+ * `auto` begins with Push and goes over to /ingest when the server has twice been seen to have no Push
+ * (404, 405, 415, 501, a 400 that is no Connect error, a 200 that is no acknowledgement); each hour it asks
+ * again. Facts: docs/pyroscope.md.
  *
  * Sends are spread over `spread_ns` after push_add(). What may pass on another try (no connection,
  * 408, 409, 429, 5xx but 501; on /ingest a 422 that hides one of these) waits with exponential backoff
@@ -31,7 +32,7 @@ struct push_conf {
 	uint64_t spread_ns;
 	const char *version; /* for User-Agent: flamed/VERSION */
 	/* For tests, 0: as above. */
-	uint64_t backoff_first_ns, backoff_max_ns, hold_ns, age_max_ns;
+	uint64_t backoff_first_ns, backoff_max_ns, hold_ns, age_max_ns, push_again_ns;
 };
 
 MUST_USE int push_new(struct push **ret, struct loop *loop, struct http *http,

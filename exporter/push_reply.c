@@ -1,5 +1,6 @@
 #include "exporter/push_reply.h"
 
+#include "exporter/push.pb-c.h"
 #include "exporter/utf8.h"
 
 #include <jansson.h>
@@ -12,6 +13,7 @@
 struct said {
 	bool is_connect; /* {"code": ..., "message": ...}: a Pyroscope server, not a proxy before it */
 	bool is_html;
+	bool is_taken; /* the body of an acknowledgement */
 };
 
 static void free_json(json_t **j)
@@ -39,9 +41,56 @@ static bool looks_like_html(const struct http_result *r)
 	       begins_with(s, "<html");
 }
 
+static bool is_type(const struct http_result *r, const char *type)
+{
+	size_t len = strcspn(r->content_type, "; \t");
+
+	return len == strlen(type) && !strncasecmp(r->content_type, type, len);
+}
+
+static bool speaks_of_an_error(const json_t *j)
+{
+	static const char *const members[] = { "code", "error", "errors" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
+		if (json_object_get(j, members[i]))
+			return true;
+	}
+	return json_is_false(json_object_get(j, "success")) ||
+	       !strcasecmp(member(j, "status"), "error");
+}
+
+static bool is_message(const struct http_result *r)
+{
+	Push__V1__PushResponse *m = push__v1__push_response__unpack(
+		NULL, r->body_len, (const uint8_t *)r->body);
+
+	if (m)
+		push__v1__push_response__free_unpacked(m, NULL);
+	return m != NULL;
+}
+
+static bool is_taken(const struct push_asked *asked, const struct http_result *r, const json_t *j)
+{
+	bool is_good_json = json_is_object(j) && !speaks_of_an_error(j);
+	size_t blanks = strspn(r->body, " \t\r\n");
+
+	if (r->body_len >= HTTP_REPLY_MAX)
+		return false;
+	if (asked->transport == PUSH_INGEST)
+		return is_good_json || blanks == r->body_len ||
+		       (!strncasecmp(r->body + blanks, "ok", 2) &&
+			blanks + 2 + strspn(r->body + blanks + 2, " \t\r\n") == r->body_len);
+	if (r->status != 200)
+		return false;
+	if (is_type(r, "application/json"))
+		return is_good_json;
+	return is_type(r, "application/proto") && is_message(r);
+}
+
 /* A text is cut where it is too long; what it is made of is the log's matter. */
-static void read_body(const struct http_result *r, struct said *said,
-		      char message[PUSH_MESSAGE_MAX])
+static void read_body(const struct push_asked *asked, const struct http_result *r,
+		      struct said *said, char message[PUSH_MESSAGE_MAX])
 {
 	CLEANUP(free_json) json_t *j = NULL;
 	const char *code, *text;
@@ -53,6 +102,7 @@ static void read_body(const struct http_result *r, struct said *said,
 		return;
 	}
 	j = json_loadb(r->body, r->body_len, 0, NULL);
+	said->is_taken = is_taken(asked, r, j);
 	if (!json_is_object(j)) {
 		int len = (int)strcspn(r->body, "\r\n");
 
@@ -112,6 +162,33 @@ static const struct {
 	{ 400, 499, PUSH_REFUSED, PUSH_REFUSED, "refusing" },
 };
 
+/* Statuses after which the server does not have it; the first that fits, none: it may have it. */
+static const struct {
+	long first, last;
+	bool did_not_arrive;
+} arrivals[] = {
+	{ 300, 399, true },
+	{ 408, 409, false }, /* gave up waiting for it, or on it; a conflict with what is there */
+	{ 422, 422, false }, /* /ingest says so of everything: the text decides */
+	{ 499, 499, false }, /* somebody in between gave up */
+	{ 400, 498, true },
+	{ 501, 501, true },
+};
+
+static bool did_not_arrive(const struct http_result *r, const char *message)
+{
+	/* Without that it may be the answer of a proxy whose server was slow. */
+	if (r->status == 503)
+		return r->retry_after_ns > 0;
+	if (r->status == 422)
+		return has(message, "resource_exhausted:");
+	for (size_t i = 0; i < ARRAY_SIZE(arrivals); i++) {
+		if (r->status >= arrivals[i].first && r->status <= arrivals[i].last)
+			return arrivals[i].did_not_arrive;
+	}
+	return false;
+}
+
 static void judge_status(const struct push_asked *asked, long status, const struct said *said,
 			 struct push_reply *ret)
 {
@@ -132,14 +209,15 @@ static void judge_status(const struct push_asked *asked, long status, const stru
 		ret->verdict = PUSH_ABSENT;
 		ret->state = "wrong address";
 	}
-	/* A page for people is no acknowledgement: someone else's server, or a login. */
-	if (ret->verdict == PUSH_PASSED && said->is_html) {
-		ret->verdict = PUSH_HOLD;
+	/* Someone else's server, or a login. */
+	if (ret->verdict == PUSH_PASSED && !said->is_taken) {
+		ret->verdict = asked->transport == PUSH_CONNECT ? PUSH_ABSENT : PUSH_HOLD;
 		ret->state = "wrong address";
 	}
+	/* No one but a server with Push refuses the empty message in its words. */
 	if (asked->is_probe && ret->verdict == PUSH_REFUSED) {
-		ret->verdict = PUSH_PASSED;
-		ret->state = "ok";
+		ret->verdict = said->is_connect ? PUSH_PASSED : PUSH_ABSENT;
+		ret->state = said->is_connect ? "ok" : "wrong address";
 	}
 }
 
@@ -171,6 +249,7 @@ static const struct {
 static void read_failure(const struct http_result *r, struct push_reply *ret)
 {
 	ret->verdict = PUSH_RETRY;
+	ret->did_not_arrive = !r->was_sent;
 	ret->kind = -(int)r->code;
 	ret->state = "failing";
 	ret->hint = "it is tried again";
@@ -234,9 +313,10 @@ static const char *hint_of_status(const struct push_asked *asked, long status,
 	if (status >= 300 && status <= 399)
 		return "a redirect is not followed: `url` has to be the address that it leads to";
 	if (status >= 200 && status <= 299)
-		return said->is_html ?
-			       "a page for people answers there: `url` is the base address of a server" :
-			       "";
+		return said->is_taken ? "" :
+		       said->is_html  ? "a page for people answers there, perhaps one to log in to the "
+					"network: `url` is the base address of a server" :
+					"that is no answer of a Pyroscope server: `url` is its base address";
 	for (size_t i = 0; i < ARRAY_SIZE(hints); i++) {
 		if ((!hints[i].status || hints[i].status == status) && has(message, hints[i].word))
 			return hints[i].hint;
@@ -266,8 +346,9 @@ void push_reply_read(const struct push_asked *asked, const struct http_result *r
 		tidy(ret->message);
 		return;
 	}
-	read_body(r, &said, ret->message);
+	read_body(asked, r, &said, ret->message);
 	judge_status(asked, r->status, &said, ret);
+	ret->did_not_arrive = did_not_arrive(r, ret->message);
 	ret->hint = hint_of_status(asked, r->status, &said, ret->message);
 	if (*r->location)
 		snprintf(ret->message, sizeof(ret->message), "redirect to %s", r->location);

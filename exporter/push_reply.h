@@ -17,18 +17,26 @@ enum push_verdict {
 	PUSH_RETRY,   /* may pass on another try */
 	PUSH_REFUSED, /* never passes */
 	PUSH_HOLD,    /* the settings are wrong, not the profile: it waits */
-	PUSH_ABSENT,  /* this server has no Push */
+	PUSH_ABSENT,  /* there is no Push at this address */
 };
 
 enum { PUSH_MESSAGE_MAX = 400 };
 
 struct push_reply {
 	enum push_verdict verdict;
+	/* The server has it in no case: it said so, or no byte of the request left. Else it may have it. */
+	bool did_not_arrive;
 	int kind;	   /* answers of the same kind are the same failure: status, or -CURLcode */
 	const char *state; /* for people: "ok", "failing", "unauthorized", ... */
 	char message[PUSH_MESSAGE_MAX]; /* the server's, or libcurl's; "" none */
 	const char *hint;		/* what to do; never NULL */
 };
+
+/*
+ * PUSH_PASSED takes an acknowledgement: of Push status 200, the content type of Connect, and a body that is a message
+ * of it; of /ingest any 2xx with an empty body, `ok`, or an object of JSON that speaks of no error. Whatever else says
+ * 200 (a page to log in, another service at a wrong path) has taken nothing that we know of.
+ */
 
 /* What is known of the endpoint that the hint can use. */
 struct push_asked {

@@ -68,8 +68,8 @@ TEST_LIBS_exporter_tls := -lcurl
 UNIT += push push_reply directory delivery exporter_tls
 PUSH_OBJS := $(call obj,exporter,push push_settings push_request push_reply http)
 TEST_OBJS_push := $(PUSH_OBJS) $(EXPORT_PROFILE_OBJS) $(filter-out %/buf.o,$(BASE_OBJS)) $(OUT)/tests/unit/http_fixture.o
-TEST_OBJS_push_reply := $(call obj,exporter,push_reply utf8)
-TEST_LIBS_push_reply := -ljansson
+TEST_OBJS_push_reply := $(call obj,exporter,push_reply utf8) $(OUT)/gen/exporter/push.pb-c.o
+TEST_LIBS_push_reply := -ljansson -lprotobuf-c
 TEST_LIBS_push := -lcurl -ljansson -lprotobuf-c -lz
 $(OUT)/tests/unit/test_push.o: $(OUT)/gen/exporter/push.pb-c.c
 TEST_OBJS_directory := $(call obj,exporter,shelf directory) $(EXPORT_PROFILE_OBJS) $(filter-out %/buf.o,$(BASE_OBJS))

@@ -68,7 +68,7 @@ static void put_answer(struct connection *c, const struct http_fixture_answer *a
 
 	n = snprintf(head, sizeof(head),
 		     "HTTP/1.1 %d X\r\nContent-Type: %s\r\n%sContent-Length: %zu\r\n\r\n",
-		     a->status ? a->status : 200, a->type ? a->type : "application/json",
+		     a->status ? a->status : 200, a->type ? a->type : *body ? "application/json" : "application/proto",
 		     a->headers ? a->headers : "", strlen(body) + a->padding);
 	bufw_bytes(&c->out, head, (size_t)n);
 	bufw_bytes(&c->out, body, strlen(body));

@@ -16,7 +16,7 @@ enum http_fixture_manner { HTTP_ANSWER, HTTP_HANG, HTTP_CLOSE };
 struct http_fixture_answer {
 	enum http_fixture_manner manner;
 	int status;	     /* 200 when 0 */
-	const char *type;    /* application/json when NULL */
+	const char *type;    /* NULL: application/json, of an empty body application/proto */
 	const char *headers; /* more of them, each with its \r\n */
 	const char *body;
 	size_t padding; /* bytes of blanks behind the body */

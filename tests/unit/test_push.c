@@ -321,21 +321,23 @@ static void what_may_pass_later_is_tried_again(void **state)
 	struct sink_stats s;
 
 	(void)state;
-	answers[0].status = 503;
-	answers[1].status = 429;
-	answers[2].manner = HTTP_CLOSE;
-	answers[3].status = 200;
+	answers[0].status = 429;
+	answers[1] = (struct http_fixture_answer){ .status = 503, .headers = "Retry-After: 1\r\n" };
+	/* On a kept connection libcurl itself tries again. */
+	answers[2].manner = answers[3].manner = HTTP_CLOSE;
+	answers[4].status = 429;
+	answers[5].status = 200;
 	begin();
 	add(5);
 	run_until_fates(EXPORT_FATE_DELIVERED, 1);
-	assert_int_equal(nanswered, 4);
-	/* A status says that it did not arrive; a connection that ends says nothing. */
+	assert_int_equal(nanswered, 6);
+	/* These say that it did not arrive; a connection that ends says nothing, whatever is said later. */
 	assert_int_equal(fates[EXPORT_FATE_SENDING], 3);
 	assert_int_equal(fates[EXPORT_FATE_WAITING], 2);
 	push_stats(push, &s);
-	assert_true(s.nretries >=
-		    2); /* libcurl itself tries again on a kept connection that is closed */
+	assert_true(s.nretries >= 4);
 	assert_int_equal(s.nsent, 1);
+	assert_in_range(s.bytes_sent, 101, 1000); /* what was taken, not what was tried */
 	assert_int_equal(s.nqueued, 0);
 	assert_int_equal(s.queued_bytes, 0);
 	assert_string_equal(s.state, "ok");
@@ -460,10 +462,12 @@ static void a_server_without_push_gets_ingest(void **state)
 		{ .status = 415 },
 		{ .status = 501 },
 		{ .status = 400, .type = "text/plain", .body = "what?" },
+		{ .status = 200, .type = "text/plain", .body = "welcome" },
 	};
 
 	(void)state;
 	endpoint.protocol = CONFIG_AUTO;
+	answers[0].type = "";
 	for (unsigned int i = 0; i < ARRAY_SIZE(absent); i++) {
 		struct sink_stats s;
 
@@ -472,13 +476,77 @@ static void a_server_without_push_gets_ingest(void **state)
 		add(1);
 		add(2);
 		run_until_fates(EXPORT_FATE_DELIVERED, 2 * i + 2);
-		assert_int_equal(nprobes, i + 1);
+		assert_int_equal(nprobes, 2 * i + 2); /* once is not enough */
 		assert_int_equal(nanswered, 2 * i + 2);
 		assert_non_null(strstr(last_head, "POST /ingest?"));
 		push_stats(push, &s);
 		assert_string_equal(s.kind, "ingest");
 		push = push_free(push);
 	}
+}
+
+static void one_answer_that_there_is_no_push_changes_nothing(void **state)
+{
+	(void)state;
+	endpoint.protocol = CONFIG_AUTO;
+	answers[0] = answers[1] = answers[2] = answers[3] =
+		(struct http_fixture_answer){ .status = 404 }; /* while it is restarted */
+	answers[4].status = 200;
+	begin();
+	for (unsigned int i = 1; i <= 4; i++)
+		add(i);
+	run_until_fates(EXPORT_FATE_DELIVERED, 4);
+	assert_non_null(strstr(last_head, "POST /push.v1.PusherService/Push"));
+}
+
+static void a_server_that_gets_push_is_found_out(void **state)
+{
+	struct sink_stats s;
+	uint64_t end = clock_mono_ns() + DEADLINE_S * NSEC_PER_SEC;
+
+	(void)state;
+	endpoint.protocol = CONFIG_AUTO;
+	conf.push_again_ns = 50 * NSEC_PER_MSEC;
+	probe_answer = (struct http_fixture_answer){ .status = 404 };
+	begin();
+	add(1);
+	run_until_fates(EXPORT_FATE_DELIVERED, 1);
+	assert_non_null(strstr(last_head, "POST /ingest?"));
+	probe_answer = no_profiles;
+	for (unsigned int n = 2;; n++) {
+		assert_true(clock_mono_ns() < end);
+		run_for(20 * NSEC_PER_MSEC);
+		add(n);
+		run_until_fates(EXPORT_FATE_DELIVERED, n);
+		push_stats(push, &s);
+		if (!strcmp(s.kind, "auto"))
+			break;
+	}
+	add(1000);
+	run_until_fates(EXPORT_FATE_SENDING, fates[EXPORT_FATE_DELIVERED] + 1);
+	run_until_fates(EXPORT_FATE_DELIVERED, fates[EXPORT_FATE_SENDING]);
+	assert_non_null(strstr(last_head, "POST /push.v1.PusherService/Push"));
+}
+
+/* Whoever lets one in to the network answers everything with 200. */
+static void a_login_page_takes_no_profiles(void **state)
+{
+	struct sink_stats s;
+
+	(void)state;
+	endpoint.protocol = CONFIG_AUTO;
+	conf.hold_ns = 3600 * NSEC_PER_SEC;
+	probe_answer = answers[0] = (struct http_fixture_answer){ .type = "text/html",
+								  .body = "<html>log in</html>" };
+	begin();
+	add(1);
+	while (!nanswered)
+		run_for(10 * NSEC_PER_MSEC);
+	run_for(50 * NSEC_PER_MSEC);
+	push_stats(push, &s);
+	assert_string_equal(s.state, "wrong address");
+	assert_int_equal(s.nqueued, 1);
+	assert_int_equal(s.bytes_sent, 0);
 }
 
 static void an_address_without_either_holds_the_queue(void **state)
@@ -509,15 +577,20 @@ static void a_server_that_hangs_is_given_up_and_tried_again(void **state)
 	assert_int_equal(nanswered, 3);
 }
 
-static void an_endless_reply_is_cut_off(void **state)
+static void an_endless_reply_is_cut_off_and_acknowledges_nothing(void **state)
 {
 	(void)state;
+	conf.hold_ns = 3600 * NSEC_PER_SEC;
+	endpoint.protocol = CONFIG_INGEST;
 	answers[0] = (struct http_fixture_answer){ .status = 200,
 						   .type = "text/plain",
 						   .padding = 8 << 20 };
 	begin();
 	add(1);
-	run_until_fates(EXPORT_FATE_DELIVERED, 1);
+	while (strcmp(state_now(), "wrong address") != 0)
+		run_for(10 * NSEC_PER_MSEC);
+	assert_int_equal(push_nqueued(push), 1);
+	assert_int_equal(fates[EXPORT_FATE_DELIVERED], 0);
 }
 
 static void no_server_at_all_is_a_failure_that_waits(void **state)
@@ -589,7 +662,7 @@ static void what_grows_too_old_while_it_fails_is_dropped(void **state)
 {
 	(void)state;
 	conf.age_max_ns = 1200 * NSEC_PER_MSEC;
-	answers[0].status = 500;
+	answers[0].status = 429;
 	begin();
 	add(1); /* a second old */
 	run_until_fates(EXPORT_FATE_TOO_OLD, 1);
@@ -651,9 +724,12 @@ int main(void)
 		PUSH_TEST(without_a_password_nothing_is_sent),
 		PUSH_TEST(a_redirect_is_not_followed),
 		PUSH_TEST(a_server_without_push_gets_ingest),
+		PUSH_TEST(one_answer_that_there_is_no_push_changes_nothing),
+		PUSH_TEST(a_server_that_gets_push_is_found_out),
+		PUSH_TEST(a_login_page_takes_no_profiles),
 		PUSH_TEST(an_address_without_either_holds_the_queue),
 		PUSH_TEST(a_server_that_hangs_is_given_up_and_tried_again),
-		PUSH_TEST(an_endless_reply_is_cut_off),
+		PUSH_TEST(an_endless_reply_is_cut_off_and_acknowledges_nothing),
 		PUSH_TEST(no_server_at_all_is_a_failure_that_waits),
 		PUSH_TEST(a_secret_that_the_server_repeats_is_told_to_nobody),
 		PUSH_TEST(a_full_queue_loses_its_oldest),

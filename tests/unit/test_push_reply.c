@@ -1,6 +1,8 @@
 /* What answers of servers and proxies mean: the rules of docs/pyroscope.md, row by row. */
 #include "exporter/push_reply.h"
 
+#include "base/clock.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -18,50 +20,80 @@ static void answers_are_told_apart(void **state)
 		long status;
 		const char *type, *body;
 		enum push_verdict verdict;
+		bool did_not_arrive; /* of what is not passed */
+		uint64_t retry_after_ns;
 	} table[] = {
-		{ PUSH_CONNECT, 200, "application/proto", "", PUSH_PASSED },
-		{ PUSH_INGEST, 200, "", "", PUSH_PASSED },
-		{ PUSH_INGEST, 204, "", "", PUSH_PASSED },
-		{ PUSH_CONNECT, 200, "text/html; charset=utf-8", "<html>log in</html>", PUSH_HOLD },
-		{ PUSH_INGEST, 200, "text/plain", " <!DOCTYPE html>", PUSH_HOLD },
-		{ PUSH_CONNECT, 302, "", "", PUSH_HOLD },
+		{ PUSH_CONNECT, 200, "application/proto", "", PUSH_PASSED, false, 0 },
+		{ PUSH_CONNECT, 200, "Application/Proto; v=1", "\x0a\x02hi", PUSH_PASSED, false, 0 },
+		{ PUSH_CONNECT, 200, "application/json", "{}", PUSH_PASSED, false, 0 },
+		{ PUSH_INGEST, 200, "", "", PUSH_PASSED, false, 0 },
+		{ PUSH_INGEST, 200, "text/plain", "ok\n", PUSH_PASSED, false, 0 },
+		{ PUSH_INGEST, 200, "application/json", "{\"status\":\"success\"}", PUSH_PASSED, false, 0 },
+		{ PUSH_INGEST, 202, "application/json", "{}", PUSH_PASSED, false, 0 },
+		{ PUSH_INGEST, 204, "", "", PUSH_PASSED, false, 0 },
+		/* Others say 200 too. */
+		{ PUSH_CONNECT, 200, "", "", PUSH_ABSENT, false, 0 },
+		{ PUSH_CONNECT, 204, "application/proto", "", PUSH_ABSENT, false, 0 },
+		{ PUSH_CONNECT, 200, "text/plain", "", PUSH_ABSENT, false, 0 },
+		{ PUSH_CONNECT, 200, "text/plain", "ok", PUSH_ABSENT, false, 0 },
+		{ PUSH_CONNECT, 200, "application/protocols", "", PUSH_ABSENT, false, 0 },
+		{ PUSH_CONNECT, 200, "application/proto", "welcome", PUSH_ABSENT, false, 0 },
+		{ PUSH_CONNECT, 200, "application/json", "", PUSH_ABSENT, false, 0 },
+		{ PUSH_CONNECT, 200, "application/json", CONNECT("internal", "x"), PUSH_ABSENT, false, 0 },
+		{ PUSH_CONNECT, 200, "text/html; charset=utf-8", "<html>log in</html>", PUSH_ABSENT, false, 0 },
+		{ PUSH_INGEST, 200, "text/html", "<html>log in</html>", PUSH_HOLD, false, 0 },
+		{ PUSH_INGEST, 200, "text/plain", " <!DOCTYPE html>", PUSH_HOLD, false, 0 },
+		{ PUSH_INGEST, 200, "text/plain", "okay, who are you?", PUSH_HOLD, false, 0 },
+		{ PUSH_INGEST, 200, "application/json", "{\"error\":\"no\"}", PUSH_HOLD, false, 0 },
+		{ PUSH_INGEST, 200, "application/json", "{\"status\":\"error\"}", PUSH_HOLD, false, 0 },
+		{ PUSH_INGEST, 200, "application/json", "{\"success\":false}", PUSH_HOLD, false, 0 },
+		{ PUSH_INGEST, 200, "application/json", "[]", PUSH_HOLD, false, 0 },
+		{ PUSH_CONNECT, 302, "", "", PUSH_HOLD, true, 0 },
 		{ PUSH_CONNECT, 400, "application/json", CONNECT("invalid_argument", "bad"),
-		  PUSH_REFUSED },
-		{ PUSH_CONNECT, 400, "text/plain", "bad request", PUSH_ABSENT },
-		{ PUSH_INGEST, 400, "text/plain", "bad name", PUSH_REFUSED },
-		{ PUSH_CONNECT, 401, "", "", PUSH_HOLD },
+		  PUSH_REFUSED, true, 0 },
+		{ PUSH_CONNECT, 400, "text/plain", "bad request", PUSH_ABSENT, true, 0 },
+		{ PUSH_INGEST, 400, "text/plain", "bad name", PUSH_REFUSED, true, 0 },
+		{ PUSH_CONNECT, 401, "", "", PUSH_HOLD, true, 0 },
 		{ PUSH_INGEST, 401, "application/json",
-		  "{\"status\":\"error\",\"error\":\"no credentials\"}", PUSH_HOLD },
-		{ PUSH_CONNECT, 403, "", "", PUSH_HOLD },
-		{ PUSH_CONNECT, 404, "text/html", "<html>", PUSH_ABSENT },
-		{ PUSH_INGEST, 404, "text/html", "<html>", PUSH_HOLD },
-		{ PUSH_CONNECT, 405, "", "", PUSH_ABSENT },
-		{ PUSH_CONNECT, 408, "", "", PUSH_RETRY },
-		{ PUSH_CONNECT, 409, "", "", PUSH_RETRY },
-		{ PUSH_CONNECT, 413, "text/html", "<html>", PUSH_REFUSED },
-		{ PUSH_CONNECT, 415, "", "", PUSH_ABSENT },
-		{ PUSH_INGEST, 415, "", "", PUSH_HOLD },
+		  "{\"status\":\"error\",\"error\":\"no credentials\"}", PUSH_HOLD, true, 0 },
+		{ PUSH_CONNECT, 403, "", "", PUSH_HOLD, true, 0 },
+		{ PUSH_CONNECT, 404, "text/html", "<html>", PUSH_ABSENT, true, 0 },
+		{ PUSH_INGEST, 404, "text/html", "<html>", PUSH_HOLD, true, 0 },
+		{ PUSH_CONNECT, 405, "", "", PUSH_ABSENT, true, 0 },
+		{ PUSH_INGEST, 407, "", "", PUSH_HOLD, true, 0 },
+		{ PUSH_CONNECT, 408, "", "", PUSH_RETRY, false, 0 },
+		{ PUSH_CONNECT, 409, "", "", PUSH_RETRY, false, 0 },
+		{ PUSH_CONNECT, 413, "text/html", "<html>", PUSH_REFUSED, true, 0 },
+		{ PUSH_CONNECT, 415, "", "", PUSH_ABSENT, true, 0 },
+		{ PUSH_INGEST, 415, "", "", PUSH_HOLD, true, 0 },
 		{ PUSH_INGEST, 422, "application/json",
-		  CONNECT("unknown", "x resource_exhausted: push rate limit"), PUSH_RETRY },
+		  CONNECT("unknown", "x resource_exhausted: push rate limit"), PUSH_RETRY, true, 0 },
 		{ PUSH_INGEST, 422, "application/json",
-		  CONNECT("unknown", "unavailable: segment writer"), PUSH_RETRY },
+		  CONNECT("unknown", "unavailable: segment writer"), PUSH_RETRY, false, 0 },
+		{ PUSH_INGEST, 422, "application/json",
+		  CONNECT("unknown", "deadline_exceeded: x"), PUSH_RETRY, false, 0 },
 		{ PUSH_INGEST, 422, "application/json",
 		  CONNECT("unknown", "invalid_argument: labels '{service_name=internal: x}' bad"),
-		  PUSH_REFUSED },
+		  PUSH_REFUSED, false, 0 },
 		{ PUSH_INGEST, 422, "application/json",
-		  CONNECT("unknown", "service internal is odd"), PUSH_REFUSED },
+		  CONNECT("unknown", "service internal is odd"), PUSH_REFUSED, false, 0 },
 		{ PUSH_CONNECT, 422, "application/json", CONNECT("unknown", "unavailable: x"),
-		  PUSH_REFUSED },
-		{ PUSH_CONNECT, 429, "", "", PUSH_RETRY },
-		{ PUSH_CONNECT, 499, "", "", PUSH_RETRY },
-		{ PUSH_CONNECT, 500, "", "", PUSH_RETRY },
+		  PUSH_REFUSED, false, 0 },
+		{ PUSH_CONNECT, 425, "", "", PUSH_RETRY, true, 0 },
+		{ PUSH_CONNECT, 429, "", "", PUSH_RETRY, true, 0 },
+		{ PUSH_CONNECT, 499, "", "", PUSH_RETRY, false, 0 },
+		{ PUSH_CONNECT, 500, "", "", PUSH_RETRY, false, 0 },
 		{ PUSH_CONNECT, 501, "application/json", CONNECT("unimplemented", "x"),
-		  PUSH_ABSENT },
-		{ PUSH_CONNECT, 503, "text/html", "<html>", PUSH_RETRY },
-		{ PUSH_INGEST, 504, "", "", PUSH_RETRY },
-		{ PUSH_CONNECT, 418, "", "", PUSH_REFUSED },
-		{ PUSH_CONNECT, 999, "", "", PUSH_RETRY },
-		{ PUSH_CONNECT, 400, "application/json", "[1,2", PUSH_ABSENT },
+		  PUSH_ABSENT, true, 0 },
+		{ PUSH_CONNECT, 502, "text/html", "<html>", PUSH_RETRY, false, 0 },
+		{ PUSH_CONNECT, 503, "text/html", "<html>", PUSH_RETRY, false, 0 },
+		{ PUSH_CONNECT, 503, "text/html", "<html>", PUSH_RETRY, true, NSEC_PER_SEC },
+		{ PUSH_INGEST, 504, "", "", PUSH_RETRY, false, 0 },
+		{ PUSH_INGEST, 507, "", "", PUSH_RETRY, false, 0 },
+		{ PUSH_CONNECT, 418, "", "", PUSH_REFUSED, true, 0 },
+		{ PUSH_CONNECT, 999, "", "", PUSH_RETRY, false, 0 },
+		{ PUSH_CONNECT, 101, "", "", PUSH_RETRY, false, 0 },
+		{ PUSH_CONNECT, 400, "application/json", "[1,2", PUSH_ABSENT, true, 0 },
 	};
 
 	(void)state;
@@ -74,13 +106,15 @@ static void answers_are_told_apart(void **state)
 					 .body = table[i].body,
 					 .body_len = strlen(table[i].body),
 					 .location = "",
-					 .error = "" };
+					 .error = "",
+					 .retry_after_ns = table[i].retry_after_ns };
 		struct push_reply reply;
 
 		push_reply_read(&asked, &r, &reply);
-		if (reply.verdict != table[i].verdict)
-			fail_msg("row %zu: status %ld is %d", i, table[i].status,
-				 (int)reply.verdict);
+		if (reply.verdict != table[i].verdict ||
+		    (reply.verdict != PUSH_PASSED && reply.did_not_arrive != table[i].did_not_arrive))
+			fail_msg("row %zu: status %ld is %d, %s arrived", i, table[i].status,
+				 (int)reply.verdict, reply.did_not_arrive ? "never" : "perhaps");
 		assert_non_null(reply.hint);
 		/* In the log, what is not simply done comes with what to do. */
 		assert_true(reply.verdict == PUSH_PASSED || *reply.hint);
@@ -105,6 +139,57 @@ static void the_empty_message_of_the_probe_is_refused_and_that_is_fine(void **st
 	push_reply_read(&asked, &r, &reply);
 	assert_int_equal(reply.verdict, PUSH_PASSED);
 	assert_string_equal(reply.state, "ok");
+}
+
+static void a_probe_is_answered_by_a_server_with_push_alone(void **state)
+{
+	static const struct {
+		long status;
+		const char *body;
+		enum push_verdict verdict;
+	} table[] = {
+		{ 400, CONNECT("invalid_argument", "another text"), PUSH_PASSED },
+		{ 400, "who are you?", PUSH_ABSENT },
+		{ 413, "<html>", PUSH_ABSENT },
+		{ 418, "", PUSH_ABSENT },
+		{ 401, "", PUSH_HOLD },
+		{ 200, "<html>", PUSH_ABSENT },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		struct push_asked asked = {
+			.transport = PUSH_CONNECT, .is_probe = true, .url = "", .username = ""
+		};
+		struct http_result r = { .status = table[i].status,
+					 .content_type = "",
+					 .body = table[i].body,
+					 .body_len = strlen(table[i].body),
+					 .location = "",
+					 .error = "" };
+		struct push_reply reply;
+
+		push_reply_read(&asked, &r, &reply);
+		assert_int_equal(reply.verdict, table[i].verdict);
+	}
+}
+
+static void an_answer_that_is_too_large_acknowledges_nothing(void **state)
+{
+	static char body[HTTP_REPLY_MAX + 1];
+	struct push_asked asked = { .transport = PUSH_INGEST, .url = "", .username = "" };
+	struct http_result r = { .status = 200, .content_type = "", .body = body, .body_len = HTTP_REPLY_MAX,
+				 .location = "", .error = "" };
+	struct push_reply reply;
+
+	(void)state;
+	memset(body, ' ', HTTP_REPLY_MAX);
+	push_reply_read(&asked, &r, &reply);
+	assert_int_equal(reply.verdict, PUSH_HOLD);
+	r.body_len--;
+	body[HTTP_REPLY_MAX - 1] = '\0';
+	push_reply_read(&asked, &r, &reply);
+	assert_int_equal(reply.verdict, PUSH_PASSED);
 }
 
 static void a_message_of_a_server_is_text_on_one_line(void **state)
@@ -175,9 +260,11 @@ static void failures_of_the_network_are_told_apart(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(table); i++) {
 		struct push_asked asked = { .url = "", .username = "" };
-		struct http_result r = { .code = table[i].code,
+		/* Also one that cannot connect may have sent it on a connection that ended. */
+		struct http_result r = { .code = table[i / 2].code,
+					 .was_sent = i % 2,
 					 .content_type = "",
 					 .body = "",
 					 .location = "",
@@ -185,8 +272,9 @@ static void failures_of_the_network_are_told_apart(void **state)
 		struct push_reply reply;
 
 		push_reply_read(&asked, &r, &reply);
-		assert_int_equal(reply.verdict, table[i].verdict);
-		assert_non_null(strstr(reply.hint, table[i].word));
+		assert_int_equal(reply.verdict, table[i / 2].verdict);
+		assert_int_equal(reply.did_not_arrive, !(i % 2));
+		assert_non_null(strstr(reply.hint, table[i / 2].word));
 		assert_string_equal(reply.message, "what?it said");
 		assert_true(reply.kind < 0);
 	}
@@ -197,6 +285,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(answers_are_told_apart),
 		cmocka_unit_test(the_empty_message_of_the_probe_is_refused_and_that_is_fine),
+		cmocka_unit_test(a_probe_is_answered_by_a_server_with_push_alone),
+		cmocka_unit_test(an_answer_that_is_too_large_acknowledges_nothing),
 		cmocka_unit_test(a_message_of_a_server_is_text_on_one_line),
 		cmocka_unit_test(hints_know_the_endpoint),
 		cmocka_unit_test(failures_of_the_network_are_told_apart),
