@@ -88,8 +88,10 @@ static int serve(void)
 {
 	CLEANUP(loop_freep) struct loop *loop = NULL;
 	CLEANUP(channel_freep) struct channel *c = NULL;
-	int err = loop_new(&loop);
+	int err = sandbox_hide();
 
+	if (!err)
+		err = loop_new(&loop);
 	if (!err)
 		err = channel_new(&c, loop);
 	if (!err)

@@ -64,11 +64,18 @@ static int prepare_network(void)
 	return -err;
 }
 
+int sandbox_hide(void)
+{
+	return SANDBOX_IS_WHOLE && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) ? -errno : 0;
+}
+
 int sandbox_enter(const struct sandbox_conf *conf, int *ret_landlock)
 {
 	int landlock = 0;
-	int err = conf->has_network ? prepare_network() : 0;
+	int err = sandbox_hide();
 
+	if (!err && conf->has_network)
+		err = prepare_network();
 	if (!err)
 		err = box_drop_privileges();
 	if (err)
@@ -77,9 +84,6 @@ int sandbox_enter(const struct sandbox_conf *conf, int *ret_landlock)
 		err = limit_resources(conf->has_network);
 		if (err)
 			return err;
-		/* Others of our uid, which may be nobody's, must not look in. */
-		if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
-			return -errno;
 		if (conf->has_network)
 			err = sandbox_landlock(conf->output_dir_fd, &landlock);
 		if (!err)

@@ -47,6 +47,8 @@ struct sandbox_conf {
 	int output_dir_fd; /* -1 none */
 };
 
+/* Before anything that is secret comes: others of our uid, which may be nobody's, cannot look in. */
+MUST_USE int sandbox_hide(void);
 /* For good. -errno when any part fails: the caller must not go on. */
 MUST_USE int sandbox_enter(const struct sandbox_conf *conf, int *ret_landlock);
 /*

@@ -309,6 +309,16 @@ static unsigned long long status_value(pid_t pid, const char *key)
 	return value;
 }
 
+/* Before the secrets come, and the sandbox. */
+static void nobody_looks_in_from_the_beginning(void **state)
+{
+	(void)state;
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+	assert_int_equal(sandbox_hide(), 0);
+	assert_int_equal(prctl(PR_GET_DUMPABLE, 0, 0, 0, 0), SANDBOX_IS_WHOLE ? 0 : 1);
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+}
+
 static void no_privilege_is_left(void **state)
 {
 	static const char *const empty[] = { "CapInh", "CapPrm", "CapEff", "CapAmb" };
@@ -607,6 +617,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_forbidden_call_is_death),
 		cmocka_unit_test(its_own_work_is_permitted),
+		cmocka_unit_test(nobody_looks_in_from_the_beginning),
 		cmocka_unit_test(no_privilege_is_left),
 		cmocka_unit_test(each_forbidden_call_is_death_with_the_network_too),
 		cmocka_unit_test(no_memory_becomes_code),
