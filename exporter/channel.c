@@ -216,13 +216,6 @@ static int read_file(int fd, char *buf, size_t size, size_t *ret_len)
 	return -EFBIG;
 }
 
-static int give_secret(struct channel *c, const struct export_file *f, const char *data, size_t len)
-{
-	if (f->role != EXPORT_ROLE_PAGE_PASSWORD)
-		return delivery_secret(c->delivery, f, data, len);
-	return web_page_password(c->web, data, len);
-}
-
 static const char *const role_texts[EXPORT_ROLE_COUNT] = {
 	[EXPORT_ROLE_PASSWORD] = "password_file",
 	[EXPORT_ROLE_BEARER_TOKEN] = "bearer_token_file",
@@ -233,6 +226,36 @@ static const char *const role_texts[EXPORT_ROLE_COUNT] = {
 	[EXPORT_ROLE_OUTPUT_DIRECTORY] = "output.directory",
 	[EXPORT_ROLE_CONTROL] = "runtime_directory",
 };
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+/* The line end that an editor puts behind a password is none of it; everything else is. */
+static size_t without_line_end(const struct export_file *f, const char *data, size_t len)
+{
+	if (len && data[len - 1] == '\n')
+		len -= len > 1 && data[len - 2] == '\r' ? 2 : 1;
+	if (len && (is_blank(data[0]) || is_blank(data[len - 1])))
+		log_warning("a password or token begins or ends with a blank, which is taken as part of it key=%s "
+			    "endpoint=%u hint='take it out of the file if it does not belong there'",
+			    role_texts[f->role], f->index);
+	return len;
+}
+
+static int give_secret(struct channel *c, const struct export_file *f, const char *data, size_t len)
+{
+	switch (f->role) {
+	case EXPORT_ROLE_PAGE_PASSWORD:
+		return web_page_password(c->web, data, without_line_end(f, data, len));
+	case EXPORT_ROLE_PASSWORD:
+	case EXPORT_ROLE_BEARER_TOKEN:
+		return delivery_secret(c->delivery, f, data, without_line_end(f, data, len));
+	default:
+		return delivery_secret(c->delivery, f, data, len);
+	}
+}
 
 static int on_secret_file(struct channel *c, const struct export_file *f, int fd)
 {

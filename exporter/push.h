@@ -47,8 +47,7 @@ const char *push_name(const struct push *p);
 const char *push_url(const struct push *p); /* as the settings have it; may hold what is secret */
 /*
  * The content of a file that the settings name (EXPORT_ROLE_PASSWORD ... KEY); data NULL: it cannot
- * be read, and nothing is sent until it can. A password or token loses blanks and newlines at its
- * end. Copied. -ENOMEM.
+ * be read, and nothing is sent until it can. Used as it is. Copied. -ENOMEM.
  */
 MUST_USE int push_secret(struct push *p, enum export_role role, const void *data, size_t len);
 /* 0, and the profile gets its fate through fn, perhaps at once. -ENOMEM: it does not. */

@@ -47,16 +47,6 @@ static void strip_slashes(char *s)
 		s[--len] = '\0';
 }
 
-static void strip_suffix(char *s, const char *suffix)
-{
-	size_t len = strlen(s), n = strlen(suffix);
-
-	if (len > n && !strcmp(s + len - n, suffix))
-		s[len - n] = '\0';
-	strip_slashes(s);
-}
-
-/* A protocol's path behind the base is what many paste: taken for the base. */
 static int split_url(struct push_settings *s)
 {
 	const char *query = strchr(s->url, '?');
@@ -66,8 +56,6 @@ static int split_url(struct push_settings *s)
 	if (!s->base || !s->query)
 		return -ENOMEM;
 	strip_slashes(s->base);
-	strip_suffix(s->base, PUSH_PATH_INGEST);
-	strip_suffix(s->base, PUSH_PATH_CONNECT);
 	return 0;
 }
 
@@ -76,7 +64,7 @@ static bool is_set(const char *s)
 	return s && *s;
 }
 
-static int set_secret(struct push_secret *s, const void *data, size_t len, bool is_text)
+static int set_secret(struct push_secret *s, const void *data, size_t len)
 {
 	char *p = malloc(len + 1);
 
@@ -84,19 +72,12 @@ static int set_secret(struct push_secret *s, const void *data, size_t len, bool 
 		return -ENOMEM;
 	if (len)
 		memcpy(p, data, len);
-	while (is_text && len && strchr(" \t\r\n", p[len - 1]))
-		len--;
 	p[len] = '\0';
 	secret_clear(s);
 	s->data = p;
 	s->len = len;
 	s->state = PUSH_SECRET_GIVEN;
 	return 0;
-}
-
-static bool is_text_role(enum export_role role)
-{
-	return role == EXPORT_ROLE_PASSWORD || role == EXPORT_ROLE_BEARER_TOKEN;
 }
 
 /* From the settings, or from a file that is still to come. */
@@ -109,7 +90,7 @@ static int init_secret(struct push_settings *s, enum export_role role, const cha
 	if (!secret->file)
 		return -ENOMEM;
 	if (is_set(value))
-		return set_secret(secret, value, strlen(value), is_text_role(role));
+		return set_secret(secret, value, strlen(value));
 	if (*secret->file)
 		secret->state = PUSH_SECRET_AWAITED;
 	return 0;
@@ -173,7 +154,7 @@ int push_settings_secret(struct push_settings *s, enum export_role role, const v
 		return 0;
 	secret = &s->secrets[role];
 	if (data)
-		return set_secret(secret, data, len, is_text_role(role));
+		return set_secret(secret, data, len);
 	secret_clear(secret);
 	secret->state = PUSH_SECRET_UNREADABLE;
 	return 0;

@@ -31,7 +31,7 @@ struct push_secret {
 /* An endpoint's settings, and what its files hold. */
 struct push_settings {
 	char *url;   /* as configured */
-	char *base;  /* without slashes at its end, and without a protocol's path */
+	char *base;  /* without slashes at its end */
 	char *query; /* "?..." or "" */
 	enum config_protocol protocol;
 	char *username, *tenant, *user_agent;

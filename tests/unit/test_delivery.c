@@ -442,6 +442,39 @@ static void a_password_comes_as_a_file_of_the_present_settings(void **state)
 	assert_int_equal(samples_of("one", EXPORT_FATE_DELIVERED), 8);
 }
 
+/* Of a file one line end is left out, and nothing else. */
+static void a_password_is_what_the_file_says(void **state)
+{
+	static const struct {
+		const char *content, *pair;
+	} table[] = {
+		{ "right\n", "dXNlcjpyaWdodA==" },	{ "right\r\n", "dXNlcjpyaWdodA==" },
+		{ "right", "dXNlcjpyaWdodA==" },	{ " right \n", "dXNlcjogcmlnaHQg" },
+	};
+	unsigned int n = 0;
+
+	(void)state;
+	tell_config("one",
+		    "    basic_auth:\n      username: user\n      password_file: /etc/secret\n",
+		    false, "1s");
+	begin();
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		char want[128];
+
+		tell_file(EXPORT_ROLE_PASSWORD, 1, table[i].content);
+		send_batch(i + 1, NULL);
+		run_until(&ndone, ++n);
+		snprintf(want, sizeof(want), "Authorization: Basic %s\r\n", table[i].pair);
+		assert_non_null(strstr(last_head, want));
+	}
+	/* Two line ends are a mistake that is told, and no password. */
+	tell_file(EXPORT_ROLE_PASSWORD, 1, "right\n\n");
+	send_batch(99, NULL);
+	run_until(&ntaken, n + 1);
+	run_for(100 * NSEC_PER_MSEC);
+	assert_int_equal(ndone, n);
+}
+
 static void a_directory_that_did_not_come_fails_to_be_written_to(void **state)
 {
 	(void)state;
@@ -495,6 +528,7 @@ int main(void)
 		EXPORTER_TEST(an_endpoint_that_is_removed_accounts_for_what_waits),
 		EXPORTER_TEST(an_endpoint_that_stays_keeps_what_waits),
 		EXPORTER_TEST(a_password_comes_as_a_file_of_the_present_settings),
+		EXPORTER_TEST(a_password_is_what_the_file_says),
 		EXPORTER_TEST(a_directory_that_did_not_come_fails_to_be_written_to),
 		EXPORTER_TEST(a_flush_sends_what_waits),
 		EXPORTER_TEST(a_process_is_labelled),
