@@ -75,16 +75,19 @@ static void finish(struct http *h, CURL *easy, CURLcode code)
 		.code = code, .content_type = "", .location = "", .error = "", .body = ""
 	};
 	struct request *r = request_detach(h, easy);
-	curl_off_t retry_after = 0, ready_us = 0;
+	curl_off_t retry_after = 0, resolved_us = 0, ready_us = 0;
 	long request_bytes = 0;
 	char *text = NULL;
 
 	if (!r)
 		return;
 	(void)curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &result.status);
+	(void)curl_easy_getinfo(easy, CURLINFO_NAMELOOKUP_TIME_T, &resolved_us);
 	(void)curl_easy_getinfo(easy, CURLINFO_PRETRANSFER_TIME_T, &ready_us);
 	(void)curl_easy_getinfo(easy, CURLINFO_REQUEST_SIZE, &request_bytes);
 	result.was_sent = code == CURLE_OK || ready_us > 0 || request_bytes > 0;
+	result.is_unresolved = code == CURLE_COULDNT_RESOLVE_HOST ||
+			       (code == CURLE_OPERATION_TIMEDOUT && !resolved_us);
 	/* There is a status, and so much of a body that the rest does not matter. */
 	if (code == CURLE_WRITE_ERROR && r->nread > REPLY_READ_MAX)
 		result.code = CURLE_OK;

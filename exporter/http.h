@@ -22,6 +22,7 @@ enum { HTTP_REPLY_MAX = 64 * 1024 };	/* bytes of a reply that are kept; more are
 
 struct http_result {
 	CURLcode code;		/* CURLE_OK: there is a status */
+	bool is_unresolved;	/* the name of the host is not known, or nobody says */
 	bool was_sent;		/* some of the request may have left, on this or an earlier connection */
 	long status;
 	const char *content_type;	/* "" none */

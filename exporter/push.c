@@ -394,7 +394,7 @@ static void on_reply(void *arg, const struct http_result *result)
 	push_request_fini(&i->request);
 	i->is_sending = false;
 	p->nsending--;
-	p->is_unresolved = result->code == CURLE_COULDNT_RESOLVE_HOST;
+	p->is_unresolved = result->is_unresolved;
 	if (r.verdict != PUSH_PASSED && r.verdict != PUSH_REFUSED) {
 		i->is_in_doubt |= !r.did_not_arrive;
 		tell_waiting(i);

@@ -260,6 +260,8 @@ static void read_failure(const struct http_result *r, struct push_reply *ret)
 			ret->hint = failures[i].hint;
 		}
 	}
+	if (r->is_unresolved && r->code == CURLE_OPERATION_TIMEDOUT)
+		ret->hint = "no name server answers: look at /etc/resolv.conf of this host";
 }
 
 static const char *hint_of_401(const struct push_asked *asked)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import socket
 import subprocess
 import time
 
@@ -115,6 +116,36 @@ def test_what_no_server_takes_is_dropped_with_a_reason_and_said_once():
     for name in ("proxy", "wrong"):
         d.wait_metric(lambda m, name=name: m.sink(name).get("rejected", 0) > 0, f"{name}: rejected")
     d.stop()
+
+
+def test_a_silent_name_server_holds_up_nobody():
+    """The resolver waits in a thread of its own, which outlives the request that gave it up."""
+    if os.getuid():
+        raise harness.Skip("needs root")
+    busy()
+    resolv_conf = harness.scratch_file(".resolv")
+    with open(resolv_conf, "w", encoding="ascii") as f:
+        f.write("nameserver 127.53.53.53\noptions timeout:30 attempts:5\n")
+    os.chmod(resolv_conf, 0o644)
+    enter = f"mount --bind {resolv_conf} /etc/resolv.conf && exec \"$@\""
+    good = Standin()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.53.53.53", 53))
+        silent.settimeout(30)
+        d = Daemon({"endpoints": [endpoint("http://silent.example:4040", name="silent", timeout="1s"),
+                                  endpoint(good.url, name="good")]},
+                   window_s=1, wrap=("unshare", "--mount", "sh", "-c", enter, "sh"))  # fmt: skip
+        assert b"silent" in silent.recv(512)
+        d.wait_line("silent.*resolv.conf")
+        for n in range(1, 4):
+            d.wait_metric(
+                lambda m, n=n: m.get("flamed_sink_retries_total", endpoint="silent") >= n, f"{n} tries"
+            )
+            # Up to 150 s if somebody waited for the thread.
+            assert daemon.fetch(d.metrics_port, "/healthz", timeout=10)[0] == 200
+        d.wait_metric(lambda m: m.sink("good").get("delivered", 0) > 0, "the good endpoint")
+        final = d.stop()
+    assert final.sinks["silent"] == {"shutdown": final.samples}, final.text
 
 
 def test_misconfigured_endpoints_are_one_clear_line_each():

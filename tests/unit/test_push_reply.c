@@ -244,6 +244,19 @@ static void hints_know_the_endpoint(void **state)
 }
 
 /* No answer at all: it is tried again, unless our own settings are the cause. */
+static void a_silent_name_server_is_told_from_a_slow_server(void **state)
+{
+	struct push_asked asked = { .url = "", .username = "" };
+	struct http_result r = { .code = CURLE_OPERATION_TIMEDOUT, .is_unresolved = true,
+				 .content_type = "", .body = "", .location = "", .error = "timed out" };
+	struct push_reply reply;
+
+	(void)state;
+	push_reply_read(&asked, &r, &reply);
+	assert_int_equal(reply.verdict, PUSH_RETRY);
+	assert_non_null(strstr(reply.hint, "/etc/resolv.conf"));
+}
+
 static void failures_of_the_network_are_told_apart(void **state)
 {
 	static const struct {
@@ -289,6 +302,7 @@ int main(void)
 		cmocka_unit_test(an_answer_that_is_too_large_acknowledges_nothing),
 		cmocka_unit_test(a_message_of_a_server_is_text_on_one_line),
 		cmocka_unit_test(hints_know_the_endpoint),
+		cmocka_unit_test(a_silent_name_server_is_told_from_a_slow_server),
 		cmocka_unit_test(failures_of_the_network_are_told_apart),
 	};
 
