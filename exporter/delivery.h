@@ -4,7 +4,7 @@
  * For each batch: `taken` once it is split, a fate for each (part, sink) that was not settled before,
  * `done` when all have their final ones. Sinks are those of config_sink_names().
  *
- * May touch: its sinks (exporter/push.h, exporter/directory.h). Never: the channel.
+ * May touch: its sinks (exporter/push.h, exporter/directory.h), what it was given to tell with.
  */
 #ifndef EXPORTER_DELIVERY_H
 #define EXPORTER_DELIVERY_H
@@ -32,14 +32,14 @@ DEFINE_CLEANUP(struct delivery *, delivery_free);
 /*
  * The settings, at first and when they change; both borrowed until the next call. An endpoint of the
  * same name and URL keeps what waits; what waits for another is ENDPOINT_REMOVED. The output directory
- * stays what it was at first.
+ * stays what it was at first, until the settings have none: then it is over for good.
  */
 MUST_USE int delivery_configure(struct delivery *d, const struct config *c,
 				const struct export_config *more);
 /* What a file of an endpoint holds, as push_secret(). An index that no endpoint has is -EBADMSG. */
 MUST_USE int delivery_secret(struct delivery *d, const struct export_file *f, const void *data,
 			     size_t len);
-/* Takes dir_fd, the output directory of the settings. Once, after delivery_configure(). */
+/* Takes dir_fd, the output directory of the settings; -1: it could not be opened. Once, after delivery_configure(). */
 MUST_USE int delivery_directory(struct delivery *d, int dir_fd);
 
 /*

@@ -9,6 +9,7 @@
 
 enum {
 	REPLY_READ_MAX = 1024 * 1024, /* more is no answer: the connection is given up */
+	HEAD_READ_MAX = 64 * 1024,    /* the same, of status lines and headers */
 	KEPT_CONNECTIONS_MAX = 16,
 	HOST_CONNECTIONS_MAX = 8,
 	KEEPALIVE_IDLE_S = 60,
@@ -20,7 +21,7 @@ struct request {
 	http_fn *fn;
 	void *arg;
 	struct bufw body;
-	size_t nread;
+	size_t nread, nhead;
 	char error[CURL_ERROR_SIZE];
 };
 
@@ -274,6 +275,17 @@ static size_t write_fn(char *data, size_t size, size_t n, void *arg)
 	return r->nread > REPLY_READ_MAX ? 0 : len;
 }
 
+/* libcurl keeps headers, and would keep reading 1xx replies. */
+static size_t header_fn(char *data, size_t size, size_t n, void *arg)
+{
+	struct request *r = arg;
+	size_t len = size * n;
+
+	(void)data;
+	r->nhead += len;
+	return r->nhead > HEAD_READ_MAX ? 0 : len;
+}
+
 static CURLcode set_options(CURL *easy, struct request *r)
 {
 	const struct {
@@ -307,6 +319,10 @@ static CURLcode set_options(CURL *easy, struct request *r)
 		code = curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, write_fn);
 	if (!code)
 		code = curl_easy_setopt(easy, CURLOPT_WRITEDATA, r);
+	if (!code)
+		code = curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, header_fn);
+	if (!code)
+		code = curl_easy_setopt(easy, CURLOPT_HEADERDATA, r);
 	if (!code)
 		code = curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, r->error);
 	return code;

@@ -238,6 +238,8 @@ static const struct {
 	  "the certificate of the server is not trusted, or of another host: tls.ca_file, or the name in `url`" },
 	{ CURLE_SSL_CONNECT_ERROR, PUSH_RETRY,
 	  "does that port speak TLS? plain HTTP needs http:// in `url`" },
+	{ CURLE_WRITE_ERROR, PUSH_RETRY,
+	  "that is no answer of a Pyroscope server: `url` is its base address" },
 	{ CURLE_GOT_NOTHING, PUSH_RETRY,
 	  "the server closed the connection; TLS needs https:// in `url`" },
 	{ CURLE_SSL_CACERT_BADFILE, PUSH_HOLD, "tls.ca_file holds no PEM certificates" },
@@ -253,7 +255,8 @@ static void read_failure(const struct http_result *r, struct push_reply *ret)
 	ret->kind = -(int)r->code;
 	ret->state = "failing";
 	ret->hint = "it is tried again";
-	snprintf(ret->message, sizeof(ret->message), "%s", r->error);
+	snprintf(ret->message, sizeof(ret->message), "%s",
+		 r->code == CURLE_WRITE_ERROR ? "the answer is too long" : r->error);
 	for (size_t i = 0; i < ARRAY_SIZE(failures); i++) {
 		if (failures[i].code == r->code) {
 			ret->verdict = failures[i].verdict;

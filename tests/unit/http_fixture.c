@@ -63,7 +63,7 @@ static void connection_end(struct connection *c)
 static void put_answer(struct connection *c, const struct http_fixture_answer *a)
 {
 	const char *body = a->body ? a->body : "";
-	char head[1024];
+	static char head[128 * 1024];
 	int n;
 
 	n = snprintf(head, sizeof(head),

@@ -593,6 +593,28 @@ static void an_endless_reply_is_cut_off_and_acknowledges_nothing(void **state)
 	assert_int_equal(fates[EXPORT_FATE_DELIVERED], 0);
 }
 
+/* libcurl alone would keep them all. */
+static void endless_headers_are_cut_off(void **state)
+{
+	static char headers[100000];
+	struct sink_stats s;
+	size_t n = 0;
+
+	(void)state;
+	while (n < sizeof(headers) - 64)
+		n += (size_t)snprintf(headers + n, 64, "X-Many: %zu\r\n", n);
+	conf.backoff_first_ns = conf.backoff_max_ns = 3600 * NSEC_PER_SEC;
+	endpoint.protocol = CONFIG_INGEST;
+	answers[0] = (struct http_fixture_answer){ .status = 200, .type = "", .headers = headers };
+	begin();
+	add(1);
+	while (strcmp(state_now(), "failing") != 0)
+		run_for(10 * NSEC_PER_MSEC);
+	push_stats(push, &s);
+	assert_string_equal(s.last_error, "the answer is too long");
+	assert_int_equal(s.nqueued, 1);
+}
+
 static void no_server_at_all_is_a_failure_that_waits(void **state)
 {
 	struct sink_stats s;
@@ -730,6 +752,7 @@ int main(void)
 		PUSH_TEST(an_address_without_either_holds_the_queue),
 		PUSH_TEST(a_server_that_hangs_is_given_up_and_tried_again),
 		PUSH_TEST(an_endless_reply_is_cut_off_and_acknowledges_nothing),
+		PUSH_TEST(endless_headers_are_cut_off),
 		PUSH_TEST(no_server_at_all_is_a_failure_that_waits),
 		PUSH_TEST(a_secret_that_the_server_repeats_is_told_to_nobody),
 		PUSH_TEST(a_full_queue_loses_its_oldest),
