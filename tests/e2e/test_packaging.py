@@ -1,6 +1,7 @@
 """What is installed: the unit, the user, the configuration, and what the container files say."""
 
 import functools
+import glob
 import os
 import re
 import stat
@@ -171,6 +172,65 @@ def test_the_daemonset_asks_for_exactly_what_flamed_needs():
         assert mount.get("readOnly") or mount["mountPath"] == "/run/flamed", mount
     for volume in pod["volumes"]:
         assert not {"hostPath", "emptyDir", "secret"}.isdisjoint(volume), volume
+
+
+#: What of a DaemonSet's pod is used: a key that is misspelled is no error for every API server.
+POD_KEYS = (
+    "serviceAccountName automountServiceAccountToken enableServiceLinks hostPID priorityClassName "
+    "terminationGracePeriodSeconds nodeSelector tolerations containers volumes"
+)
+CONTAINER_KEYS = (
+    "name image env ports securityContext startupProbe livenessProbe readinessProbe resources volumeMounts"
+)
+CONTEXT_KEYS = (
+    "runAsUser runAsGroup privileged allowPrivilegeEscalation readOnlyRootFilesystem capabilities "
+    "seccompProfile appArmorProfile"
+)
+
+
+def test_the_daemonset_runs_on_every_node_and_stays_there():
+    spec = files.daemonset()["spec"]
+    pod, container = spec["template"]["spec"], files.container()
+    assert set(pod) == set(POD_KEYS.split()), set(pod) ^ set(POD_KEYS.split())
+    assert set(container) == set(CONTAINER_KEYS.split()), set(container) ^ set(CONTAINER_KEYS.split())
+    context = container["securityContext"]
+    assert set(context) == set(CONTEXT_KEYS.split()), set(context) ^ set(CONTEXT_KEYS.split())
+    assert spec["updateStrategy"]["type"] == "RollingUpdate"
+    assert pod["tolerations"] == [{"operator": "Exists"}], "all nodes, also those with taints"
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    (priority,) = [d for d in files.documents() if d["kind"] == "PriorityClass"]
+    # Source: what users may set; the system's own classes are above a billion.
+    assert 0 < priority["value"] <= 10**9 and priority["preemptionPolicy"] == "Never"
+    assert context["runAsUser"] == 0 and "runAsNonRoot" not in context
+    # Both at once have to agree since Kubernetes 1.30.
+    annotations = spec["template"]["metadata"]["annotations"]
+    own = annotations[f"container.apparmor.security.beta.kubernetes.io/{container['name']}"]
+    assert own == context["appArmorProfile"]["type"].lower() == "unconfined"
+    assert annotations["prometheus.io/port"] == str(container["ports"][0]["containerPort"])
+    assert pod["enableServiceLinks"] is False
+    assert pod["terminationGracePeriodSeconds"] >= 10, "the last window is delivered within 5 s"
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["timeoutSeconds"] == 5, "a busy node is no dead pod"
+
+
+def test_the_daemonset_mounts_what_the_code_opens():
+    sources = {
+        "/etc/machine-id": "agent/*.c",
+        "/sys/fs/cgroup": None,  # by /proc/self/mountinfo
+        "/run/flamed": "config/config.c",
+        "/etc/flamed/secret": None,  # the settings of the DaemonSet itself
+    }
+    assert {m["mountPath"] for m in files.container()["volumeMounts"]} == set(sources)
+    for path, source in sources.items():
+        if source:
+            texts = [read(name) for name in glob.glob(os.path.join(harness.ROOT, source))]
+            assert any(f'"{path}"' in text for text in texts), (path, source)
+
+
+def test_the_limits_of_memory_are_those_that_the_settings_warn_of():
+    (words,) = re.findall(r"(\d+) MiB by default", read(os.path.join(harness.ROOT, "config/check_all.c")))
+    (unit,) = re.findall(r"^MemoryMax=(.*)$", read(os.path.join(installed(), UNIT)), re.M)
+    assert unit == f"{words}M" and files.container()["resources"]["limits"]["memory"] == f"{words}Mi"
 
 
 def test_the_daemonset_refers_to_what_is_there():
