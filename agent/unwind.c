@@ -258,6 +258,8 @@ static int step(struct walk *w, const struct site *s)
 		w->ret->root_cfa = w->c.regs[UNWIND_SP];
 		return finish(w, UNWIND_COMPLETE);
 	}
+	if (s->row.flags & MSG_ROW_CLONE && unwind_arch_is_child(&w->c))
+		return finish(w, UNWIND_NEW_THREAD);
 	w->guessed = s->row.flags & MSG_ROW_NO_CFI;
 	if (w->guessed)
 		return after_step(w, unwind_arch_frame_pointer(&w->c));

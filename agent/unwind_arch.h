@@ -77,6 +77,9 @@ MUST_USE enum unwind_step unwind_arch_frame_pointer(struct unwind_cursor *c);
 /* Whether this leaf without row is a thread's first instruction after its clone system call. */
 bool unwind_arch_new_thread(struct unwind_cursor *c);
 
+/* Whether a clone system call that returns to this leaf made the thread. */
+bool unwind_arch_is_child(const struct unwind_cursor *c);
+
 /* ---- what the inner loop inlines ---- */
 
 /* Offsets into a window are taken by a subtraction that may wrap: then they are past any length. */

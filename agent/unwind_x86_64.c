@@ -60,3 +60,8 @@ bool unwind_arch_new_thread(struct unwind_cursor *c)
 	/* Nothing but what clone's caller put there lies between sp and the stack's top. */
 	return unwind_bytes(c, rsp - 1, 1) && !unwind_bytes(c, rsp + 64, 1);
 }
+
+bool unwind_arch_is_child(const struct unwind_cursor *c)
+{
+	return !c->is_return && c->valid & UNWIND_BIT(ABI_X86_RAX) && c->regs[ABI_X86_RAX] == 0;
+}

@@ -175,23 +175,30 @@ static uint32_t row_by_go_name(struct rows_job *job)
 			  &state, UINT32_MAX);
 }
 
-/*
- * ld.so's _start has no CFI, and those of older crt1.o neither. Where the entry point has some, or a
- * symbol says that pc belongs to another function, pc is not in it.
- */
+/* Where the code of the entry point ends: at ENTRY_LEN, or where CFI or a symbol tells of another function. */
+static uint64_t end_of_entry(const struct rows_job *job)
+{
+	uint64_t entry = job->elf->entry, at = entry, high = job->segment->vaddr + job->segment->file_bytes;
+	struct symbol symbol;
+	struct fde fde;
+
+	while (at - entry < ENTRY_LEN && at < high && !fdes_find(handles_fdes(job->handle), at, &fde) &&
+	       !(symtab_find(job->symtab, at, &symbol) && symbol.vaddr > entry))
+		at++;
+	return at;
+}
+
+/* ld.so's _start has no CFI, and those of older crt1.o neither. */
 static uint32_t row_of_entry(struct rows_job *job)
 {
 	uint64_t entry = job->elf->entry, end;
-	struct symbol symbol;
-	struct fde fde;
 
 	if (!job->elf->entry_is_root || job->pc < entry || job->pc - entry >= ENTRY_LEN ||
 	    entry < job->segment->vaddr)
 		return UINT32_MAX;
-	if ((symtab_find(job->symtab, job->pc, &symbol) && symbol.vaddr > entry) ||
-	    fdes_find(handles_fdes(job->handle), entry, &fde))
+	end = end_of_entry(job);
+	if (job->pc >= end)
 		return UINT32_MAX;
-	end = MIN(entry + ENTRY_LEN, job->segment->vaddr + job->segment->file_bytes);
 	return rowset_add_end(&job->rows, offset_of(job, entry), offset_of(job, end));
 }
 
@@ -207,6 +214,37 @@ static uint32_t row_of_sigreturn(struct rows_job *job, uint64_t vaddr)
 		return UINT32_MAX;
 	return rowset_add_sigreturn(&job->rows, offset_of(job, vaddr),
 				    offset_of(job, MIN(vaddr + CODE_SIGRETURN_LEN, end)));
+}
+
+static bool is_in_plt(const struct rows_job *job)
+{
+	static const char *const names[] = { ".plt", ".plt.sec", ".plt.got", ".iplt" };
+	struct elf_section s;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (elffile_section(job->elf, names[i], &s) == 0 && job->pc - s.vaddr < s.size)
+			return true;
+	return false;
+}
+
+/* Places without CFI whose few bytes tell all of their frame; a row for this pc alone. */
+static uint32_t row_of_stub(struct rows_job *job)
+{
+	struct bytes before = elffile_before(job->elf, job->pc, CODE_CLONE_LEN), at = elffile_at(job->elf, job->pc);
+	struct cfi_state state = { .regs[CFI_RIP] = { .kind = CFI_OFFSET, .off = -8 } };
+	uint32_t cfa_off = 0;
+	uint8_t flags = 0;
+
+	if (code_is_clone(before, at)) {
+		cfa_off = 8;
+		flags = MSG_ROW_CLONE;
+	} else if (is_in_plt(job)) {
+		cfa_off = code_plt_cfa(before, at);
+	}
+	if (!cfa_off)
+		return UINT32_MAX;
+	state.cfa = (struct cfi_rule){ .kind = CFI_REGISTER, .reg = CFI_RSP, .off = cfa_off };
+	return rowset_add(&job->rows, offset_of(job, job->pc), offset_of(job, job->pc) + 1, flags, &state, UINT32_MAX);
 }
 
 static uint32_t find_row(struct rows_job *job, uint64_t vaddr)
@@ -226,15 +264,21 @@ static uint32_t find_row(struct rows_job *job, uint64_t vaddr)
 	if (has_fde)
 		return rows_of_fde(job, &fde);
 	row = row_by_go_name(job);
-	return row != UINT32_MAX ? row : row_of_entry(job);
+	if (row == UINT32_MAX)
+		row = row_of_entry(job);
+	return row != UINT32_MAX ? row : row_of_stub(job);
 }
 
 static bool is_function_start(struct rows_job *job, uint64_t vaddr)
 {
 	struct fde fde;
 
-	return symtab_is_function_start(job->symtab, vaddr) ||
-	       (fdes_find(handles_fdes(job->handle), vaddr, &fde) && fde.start == vaddr);
+	if (symtab_is_function_start(job->symtab, vaddr))
+		return true;
+	if (fdes_find(handles_fdes(job->handle), vaddr, &fde))
+		return fde.start == vaddr;
+	return code_ends_with_register_jump(elffile_before(job->elf, vaddr, CODE_CALL_MAX)) &&
+	       !fdes_find(handles_fdes(job->handle), vaddr - 1, &fde);
 }
 
 static struct msg_result answer_address(struct rows_job *job, const struct msg_addr *addr)

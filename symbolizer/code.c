@@ -42,6 +42,82 @@ bool code_ends_with_call(struct bytes before)
 	return false;
 }
 
+bool code_ends_with_register_jump(struct bytes before)
+{
+	const uint8_t *end = before.p + before.len;
+
+	return before.len >= 2 && end[-2] == 0xff && (end[-1] & 0xf8) == 0xe0;
+}
+
+/* One instruction of a table that is not its last: `words` is what it pushes. Its length, 0 for others. */
+static size_t plt_step(struct bytes at, uint32_t *words)
+{
+	static const struct {
+		uint8_t op[4];
+		uint8_t op_len, len, words;
+	} steps[] = {
+		{ { 0xf3, 0x0f, 0x1e, 0xfa }, 4, 4, 0 }, /* endbr64 */
+		{ { 0x41, 0xbb }, 2, 6, 0 },		 /* mov $index, %r11d */
+		{ { 0x41, 0x53 }, 2, 2, 1 },		 /* push %r11 */
+		{ { 0x68 }, 1, 5, 1 },			 /* push $index */
+		{ { 0xff, 0x35 }, 2, 6, 1 },		 /* push GOT+8(%rip) */
+		{ { 0xf2 }, 1, 1, 0 },			 /* bnd, before a jump */
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+		if (at.len < steps[i].len || memcmp(at.p, steps[i].op, steps[i].op_len) != 0)
+			continue;
+		*words += steps[i].words;
+		return steps[i].len;
+	}
+	return 0;
+}
+
+static bool ends_with_got_push(struct bytes before)
+{
+	const uint8_t *end = before.p + before.len;
+
+	return before.len >= 6 && end[-6] == 0xff && end[-5] == 0x35;
+}
+
+/*
+ * Each entry ends with a jump: to the function, with its return address on top; to the first entry, with
+ * an index pushed; or, in that one, to the resolver with one word more. So the way to the jump tells.
+ */
+uint32_t code_plt_cfa(struct bytes before, struct bytes at)
+{
+	bool has_got = ends_with_got_push(before);
+	uint32_t words = 0;
+	size_t len;
+
+	while ((len = plt_step(at, &words)) > 0) {
+		has_got |= at.p[0] == 0xff;
+		at = (struct bytes){ at.p + len, at.len - len };
+	}
+	if (at.len >= 6 && at.p[0] == 0xff && at.p[1] == 0x25)
+		return words <= (has_got ? 2 : 0) ? 8 * ((has_got ? 3 : 1) - words) : 0;
+	return at.len >= 5 && at.p[0] == 0xe9 && words <= 1 ? 8 * (2 - words) : 0;
+}
+
+bool code_is_clone(struct bytes before, struct bytes at)
+{
+	static const uint8_t bytes[CODE_CLONE_LEN] = { 0x0f, 0x05, 0x48, 0x85, 0xc0, 0x7c, 0, 0x74, 0x01, 0xc3 };
+	static const uint8_t starts[] = { 0, 2, 5, 7, 9 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(starts); i++) {
+		uint8_t done = starts[i], got[CODE_CLONE_LEN];
+
+		if (before.len < done || at.len < sizeof(bytes) - done)
+			continue;
+		memcpy(got, before.p + before.len - done, done);
+		memcpy(got + done, at.p, sizeof(bytes) - done);
+		got[6] = 0; /* how far the error's code is */
+		if (memcmp(got, bytes, sizeof(bytes)) == 0)
+			return true;
+	}
+	return false;
+}
+
 bool code_is_sigreturn(struct bytes at)
 {
 	static const uint8_t trampoline[CODE_SIGRETURN_LEN] = { 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05 };

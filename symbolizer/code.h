@@ -12,10 +12,28 @@
 enum {
 	CODE_CALL_MAX = 7,	/* bytes of a near call from its opcode; prefixes stand before it */
 	CODE_SIGRETURN_LEN = 9,
+	CODE_PLT_BEFORE = 6,
+	CODE_CLONE_LEN = 10,
 };
 
 /* Whether these bytes end with a near call, direct or through a register or memory. */
 bool code_ends_with_call(struct bytes before);
+
+/* Whether these bytes end with a jump through a register. */
+bool code_ends_with_register_jump(struct bytes before);
+
+/*
+ * The CFA, as an offset from rsp, at an instruction of a procedure linkage table; 0 for what is none
+ * that GNU ld, lld, gold or mold write. `before` is what stands before it, up to CODE_PLT_BEFORE bytes.
+ */
+uint32_t code_plt_cfa(struct bytes before, struct bytes at);
+
+/*
+ * Whether the pc between these bytes is in the middle of glibc's clone or clone3, from the system call
+ * to the parent's return: `syscall; test %rax, %rax; jl error; je child; ret; child:`, where rsp is
+ * as at the function's entry. Where the call returned 0, this is the child on its own stack.
+ */
+bool code_is_clone(struct bytes before, struct bytes at);
 
 /* Whether these bytes begin with `mov $15, %rax; syscall`, the trampoline that ends a signal handler. */
 bool code_is_sigreturn(struct bytes at);

@@ -88,6 +88,8 @@ static void print_row(const struct msg_rows *m, uint32_t i)
 	}
 	if (row->flags & MSG_ROW_SIGNAL)
 		printf(" signal");
+	if (row->flags & MSG_ROW_CLONE)
+		printf(" clone");
 	if (row->flags & MSG_ROW_END)
 		printf(" end");
 	printf("\n");

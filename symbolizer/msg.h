@@ -148,6 +148,8 @@ enum {
 	MSG_ROW_END = 1 << 1,		/* outermost frame: entry point, goexit, mstart, RA undefined */
 	MSG_ROW_INTERPRETER = 1 << 2,	/* the loop of an interpreter, `language` */
 	MSG_ROW_NO_CFI = 1 << 3,	/* known to have none: the unwinder may try the frame pointer */
+	MSG_ROW_CLONE = 1 << 4,		/* right behind a clone system call, of the parent: the child, which finds 0
+					   as its result, has no caller */
 };
 
 /*
@@ -170,7 +172,11 @@ struct msg_row {
 enum {
 	MSG_RES_ROW = 1 << 0,		/* `row` is its row */
 	MSG_RES_AFTER_CALL = 1 << 1,	/* the bytes before it are a call instruction */
-	MSG_RES_FUNCTION_START = 1 << 2,	/* it is the first byte of a function (symbol or FDE) */
+	/*
+	 * No call can return to it and no code runs into it: it is the first byte of a function (symbol or FDE), or,
+	 * in code without CFI, stands behind a jump through a register, where Boost.Context's stacks begin.
+	 */
+	MSG_RES_FUNCTION_START = 1 << 2,
 	MSG_RES_CODE = 1 << 3,		/* it lies in an executable segment of the file */
 };
 struct msg_result {

@@ -111,13 +111,15 @@ TEST_LIBS_web_crowd := $(TEST_LIBS_web)
 $(OUT)/tests/unit/test_web.o: $(OUT)/gen/exporter/profile.pb-c.c
 
 # symbolizer
-UNIT += msg_symbolizer cfi symtab demangle symbolizer_sandbox elffile answer
+UNIT += msg_symbolizer code cfi symtab demangle symbolizer_sandbox elffile answer
 SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile fde cfi expr code rowset golang symtab demangle handles answer) \
 	$(BASE_OBJS)
 SYMBOLIZER_TEST_OBJS := $(SYMBOLIZER_LIB_OBJS) $(OUT)/tests/unit/elf_fixture.o
 SYMBOLIZER_TEST_LIBS := -lelf -lz -l:libiberty.a
 TEST_OBJS_msg_symbolizer := $(OUT)/symbolizer/msg.o $(OUT)/base/buf.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_msg_symbolizer := $(ALLOC_FAIL_LDFLAGS)
+TEST_OBJS_code := $(SYMBOLIZER_TEST_OBJS)
+TEST_LIBS_code := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_cfi := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_cfi := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_symtab := $(SYMBOLIZER_TEST_OBJS)

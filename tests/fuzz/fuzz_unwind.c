@@ -135,7 +135,7 @@ static void take_row(struct world *w, struct bufr *r)
 	fixture_row(&w->fixture, start, start + 1 + bufr_u8(r) % 16, ABI_X86_RSP,
 		    8 * (bufr_u8(r) % 64));
 	row = fixture_last(&w->fixture);
-	row->flags = bufr_u8(r) & (MSG_ROW_SIGNAL | MSG_ROW_END | MSG_ROW_NO_CFI);
+	row->flags = bufr_u8(r) & (MSG_ROW_SIGNAL | MSG_ROW_END | MSG_ROW_NO_CFI | MSG_ROW_CLONE);
 	if (bufr_u8(r) % 4 == 0)
 		row->cfa = take_rule(w, r, 0);
 	if (bufr_u8(r) % 4 == 0)

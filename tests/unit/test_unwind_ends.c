@@ -471,6 +471,22 @@ static void a_new_thread_is_known_by_its_registers_and_its_empty_stack(void **st
 	}
 }
 
+static void behind_a_clone_the_child_is_a_new_thread_and_the_parent_has_a_caller(void **state)
+{
+	struct world *w = *state;
+
+	world_leaf_row(w, LEAF, RSP, 8);
+	fixture_last(&w->fixture)->flags = MSG_ROW_CLONE;
+	world_end_row(w, START);
+	world_word(w, SP, START);
+	w->in.regs[RAX] = 4711;
+	world_run(w);
+	EXPECT(w, UNWIND_COMPLETE, LEAF, START);
+	w->in.regs[RAX] = 0;
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+	EXPECT(w, UNWIND_NEW_THREAD, LEAF);
+}
+
 static void guesses_are_unknown_code_nearest_to_the_stack_pointer_first(void **state)
 {
 	struct world *w = *state;
@@ -550,6 +566,7 @@ int main(void)
 		TEST(what_has_no_user_stack_says_why),
 		TEST(a_stack_in_exec_counts_only_when_it_is_complete),
 		TEST(a_new_thread_is_known_by_its_registers_and_its_empty_stack),
+		TEST(behind_a_clone_the_child_is_a_new_thread_and_the_parent_has_a_caller),
 		TEST(guesses_are_unknown_code_nearest_to_the_stack_pointer_first),
 		TEST(guesses_are_bounded),
 		TEST(every_outcome_has_a_text_and_the_marked_ones_a_root),
