@@ -10,6 +10,8 @@
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include <string.h>
+
 #include "base/def.h"
 
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };

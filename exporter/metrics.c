@@ -141,7 +141,7 @@ static void names(struct bufw *w, const struct names_stats *n)
 	}
 	head(w, "flamed_service_names_other_samples_total", COUNTER,
 	     "Samples whose service has no name of its own because there are too many.");
-	putf(w, "flamed_service_names_other_samples_total %" PRIu64 "\n", n->nother);
+	bufw_printf(w, "flamed_service_names_other_samples_total %" PRIu64 "\n", n->nother);
 }
 
 static void listeners(struct bufw *w, const struct api_view *v)

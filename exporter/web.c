@@ -425,8 +425,6 @@ int web_page_password(struct web *w, const char *text, size_t len)
 {
 	char *copy = NULL;
 
-	while (text && len && (text[len - 1] == '\n' || text[len - 1] == '\r'))
-		len--;
 	if (text && len) {
 		copy = strndup(text, len);
 		if (!copy)
