@@ -84,9 +84,9 @@ function showFlame(query) {
 	table.show(query.top.map(([frame, self, total]) => ({ ...frames[frame], frame, self, total })), tree.total[0] ?? 0);
 	applySearch();
 	$('reset').hidden = graph.zoom <= 0;
-	const minutes = query.to - query.from;
+	const length = query.to - query.from;
 	$('summary').textContent = query.samples
-		? `${query.samples} samples, ${seconds(query.cpu_seconds * 1e9)} of CPU time in ${minutes.toFixed(0)} s` : '';
+		? `${query.samples} samples, ${seconds(query.cpu_seconds * 1e9)} of CPU time in ${length.toFixed(0)} s` : '';
 }
 
 async function refresh() {
@@ -133,23 +133,29 @@ addEventListener('keydown', (e) => {
 });
 addEventListener('hashchange', () => { readAddress(); refresh(); });
 
-// A window brings something new; a page that nobody looks at asks for nothing.
+const isLive = () => $('live').checked && document.visibilityState === 'visible';
+
+// A window brings something new; a page that nobody looks at, or that is not live, asks for nothing.
 async function live() {
 	let wait = LIVE_MIN_S;
 
-	try {
-		const status = await getStatus();
-		wait = Math.max(wait, status.recent?.windows ? status.window_seconds : 1);
-		$('host').textContent = status.hostname ?? '';
-		document.title = `flamed ${status.hostname ?? ''}`.trim();
-	} catch {
-		// refresh() says what is wrong
+	if (isLive()) {
+		try {
+			const status = await getStatus();
+			wait = Math.max(wait, status.recent?.windows ? status.window_seconds : 1);
+			$('host').textContent = status.hostname ?? '';
+			document.title = `flamed ${status.hostname ?? ''}`.trim();
+		} catch {
+			// refresh() says what is wrong
+		}
 	}
 	setTimeout(async () => {
-		if ($('live').checked && document.visibilityState === 'visible') await refresh();
+		if (isLive()) await refresh();
 		live();
 	}, wait * 1000);
 }
+
+document.addEventListener('visibilitychange', () => { if (isLive()) refresh(); });
 
 readAddress();
 refresh();

@@ -22,6 +22,7 @@ export class Tree {
 		this.depth = new Int32Array(n);
 		this.start = new Float64Array(n); // of the root's total
 		this.end = new Int32Array(n).fill(n);
+		this.deepest = new Int32Array(n); // depth of the deepest node below each
 		this.maxDepth = 0;
 		const filled = new Float64Array(n); // how much of a node its children have taken
 		const open = []; // the path to the node at hand
@@ -36,6 +37,10 @@ export class Tree {
 			}
 			this.maxDepth = Math.max(this.maxDepth, this.depth[i]);
 			open.push(i);
+		}
+		for (let i = n - 1; i >= 0; i--) { // children come after their parents
+			this.deepest[i] = Math.max(this.deepest[i], this.depth[i]);
+			if (i > 0) this.deepest[this.parent[i]] = Math.max(this.deepest[this.parent[i]], this.deepest[i]);
 		}
 	}
 
@@ -146,10 +151,7 @@ export class FlameGraph {
 
 	// Rows that the present view has.
 	rows() {
-		const { tree, zoom } = this;
-		let deepest = 0;
-		for (let i = zoom; i < (tree.end[zoom] ?? 0); i++) deepest = Math.max(deepest, tree.depth[i]);
-		return deepest + 1;
+		return (this.tree.deepest[this.zoom] ?? 0) + 1;
 	}
 
 	draw() {

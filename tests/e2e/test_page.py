@@ -126,11 +126,47 @@ def test_a_hundred_thousand_nodes_are_drawn_at_once():
         document.querySelector('#live').checked = false;
         flamed.graph.show(new Tree(c), frames);
         flamed.graph.drawNow();
-        return [c.parent.length, flamed.graph.rects.length, flamed.graph.tree.maxDepth];
+        const { tree } = flamed.graph, rows = flamed.graph.rows();
+        flamed.graph.zoom = 30;
+        const below = flamed.graph.rows();
+        flamed.graph.zoom = 0;
+        return [c.parent.length, flamed.graph.rects.length, tree.maxDepth, rows, below];
     })()""")
-    assert drawn[0] == 100001 and drawn[2] == 40, drawn
+    assert drawn[0] == 100001 and drawn[2:] == [40, 41, 41], drawn
     # 2 500 stacks, each narrower than a pixel: what is drawn is bounded by the screen.
     assert 1000 < drawn[1] < 60000, drawn
+    check_origin(browser, daemon)
+    browser.close()
+    daemon.stop()
+
+
+def test_a_page_that_nobody_looks_at_asks_for_nothing():
+    daemon, _ = start()
+    browser = Browser()
+    browser.open(f"http://127.0.0.1:{daemon.page_port}/{daemon.token}/")
+    browser.wait_for("flamed.graph.rects.length > 1")
+    browser.evaluate("""(() => {
+        globalThis.asked = 0;
+        const { fetch } = globalThis;
+        globalThis.fetch = (...all) => { globalThis.asked++; return fetch(...all); };
+        globalThis.see = (state) => {
+            Object.defineProperty(document, 'visibilityState', { value: state, configurable: true });
+            document.dispatchEvent(new Event('visibilitychange'));
+        };
+        // The clock of the page runs a hundred times faster.
+        globalThis.turns = 0;
+        const { setTimeout } = globalThis;
+        globalThis.setTimeout = (fn, ms) => setTimeout(() => { globalThis.turns++; fn(); }, ms / 100);
+    })()""")
+    browser.wait_for("turns > 1 && asked > 3")
+    browser.evaluate("see('hidden')")
+    browser.evaluate("globalThis.turns = 0")
+    browser.wait_for("turns > 3")  # what was under way is over
+    browser.evaluate("globalThis.turns = globalThis.asked = 0")
+    browser.wait_for("turns > 5")
+    assert browser.evaluate("asked") == 0
+    browser.evaluate("see('visible')")
+    browser.wait_for("asked > 3")
     check_origin(browser, daemon)
     browser.close()
     daemon.stop()
