@@ -391,15 +391,6 @@ static void write_to_output(const struct channel *c, const struct export_batch *
 	done->bytes = profile.len;
 }
 
-static uint64_t count_samples(const struct export_batch *b)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < b->nsamples; i++)
-		n += b->samples[i].count;
-	return n;
-}
-
 /* Taken, and over: by its id alone when it is refused. */
 static void answer_at_once(struct channel *c, uint64_t nsamples, const struct export_done *done)
 {
@@ -436,7 +427,7 @@ static int on_tap(struct channel *c, const struct export_batch *b)
 {
 	struct export_done done = { .id = b->id,
 				    .result = EXPORT_WRITTEN,
-				    .nsamples = count_samples(b) };
+				    .nsamples = export_batch_count(b) };
 
 	web_take_tap(c->web, b);
 	answer_at_once(c, done.nsamples, &done);
@@ -451,7 +442,7 @@ static int on_decoded(struct channel *c, struct export_batch *b,
 	if (c->delivery)
 		return b->tap ? on_tap(c, b) : on_window(c, b, settled, wire, len);
 	write_to_output(c, b, &done);
-	answer_at_once(c, count_samples(b), &done);
+	answer_at_once(c, export_batch_count(b), &done);
 	return 0;
 }
 

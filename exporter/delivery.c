@@ -192,15 +192,6 @@ static void add_to_directory(struct directory *to, struct batch *b, const struct
 	directory_sync(to);
 }
 
-static uint64_t count_samples(const struct export_batch *b)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < b->nsamples; i++)
-		n += b->samples[i].count;
-	return n;
-}
-
 /*
  * One that is named but could not be opened has to account for its samples too: it fails to write
  * them. One that is named no more accounts for nothing.
@@ -247,7 +238,7 @@ int delivery_batch(struct delivery *d, const struct export_batch *b, const struc
 	if (!batch)
 		return -ENOMEM;
 	*batch = (struct batch){
-		.next = d->batches, .id = b->id, .nsamples = count_samples(b), .is_open = true
+		.next = d->batches, .id = b->id, .nsamples = export_batch_count(b), .is_open = true
 	};
 	d->batches = batch;
 	if (s->n)

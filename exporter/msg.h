@@ -179,6 +179,13 @@ struct export_batch {
 	uint32_t *frames;
 };
 
+/* Sum of counts; UINT64_MAX where that is too many. */
+uint64_t export_batch_count(const struct export_batch *b);
+static inline bool export_sample_has_value(const struct export_sample *s)
+{
+	return s->count || s->nanoseconds;
+}
+
 void export_batch_fini(struct export_batch *b); /* frees the arrays; string texts are borrowed */
 void export_batch_encode(struct bufw *w, const struct export_batch *b);
 /* String texts are borrowed from the buffer. Checks every index and count. Leaves what follows unread. */

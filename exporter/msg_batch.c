@@ -105,6 +105,17 @@ static void encode_samples(struct bufw *w, const struct export_batch *b)
 	}
 }
 
+uint64_t export_batch_count(const struct export_batch *b)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < b->nsamples; i++) {
+		if (__builtin_add_overflow(n, b->samples[i].count, &n))
+			return UINT64_MAX;
+	}
+	return n;
+}
+
 void export_batch_encode(struct bufw *w, const struct export_batch *b)
 {
 	bufw_u64(w, b->id);

@@ -311,11 +311,6 @@ static int find_series(struct splitter *s, uint32_t subject)
 	return err;
 }
 
-static bool has_value(const struct export_sample *sample)
-{
-	return sample->count || sample->nanoseconds;
-}
-
 /* Samples by series, each in the order of the batch. */
 static int group(struct splitter *s)
 {
@@ -327,7 +322,7 @@ static int group(struct splitter *s)
 	for (uint32_t i = 0; i < s->b->nsamples && !err; i++) {
 		uint32_t subject = s->b->samples[i].subject;
 
-		if (!has_value(&s->b->samples[i]))
+		if (!export_sample_has_value(&s->b->samples[i]))
 			continue;
 		if (s->series_of[subject] == NONE)
 			err = find_series(s, subject);
@@ -342,7 +337,7 @@ static int group(struct splitter *s)
 	for (uint32_t i = 0; i < s->b->nsamples && !err; i++) {
 		struct series *series;
 
-		if (!has_value(&s->b->samples[i]))
+		if (!export_sample_has_value(&s->b->samples[i]))
 			continue;
 		series = &s->series[s->series_of[s->b->samples[i].subject]];
 		s->order[series->first + series->n++] = i;

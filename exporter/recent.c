@@ -125,11 +125,7 @@ int recent_add(struct recent *r, const struct export_batch *b, const void *wire,
 	w->facts.wall_start_ns = b->wall_start_ns;
 	w->facts.duration_ns = b->duration_ns;
 	w->facts.period_ns = b->period_ns;
-	for (uint32_t i = 0; i < b->nsamples; i++) {
-		if (__builtin_add_overflow(w->facts.nsamples, b->samples[i].count,
-					   &w->facts.nsamples))
-			w->facts.nsamples = UINT64_MAX;
-	}
+	w->facts.nsamples = export_batch_count(b);
 	err = compress_into(w, wire, len);
 	if (err)
 		return err;

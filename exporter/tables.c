@@ -480,11 +480,6 @@ static int put_sample(struct tables *t, uint32_t i)
 	return 0;
 }
 
-static bool has_value(const struct export_sample *s)
-{
-	return s->count || s->nanoseconds;
-}
-
 int tables_select(struct tables *t, const uint32_t *samples, uint32_t n, uint32_t frames_max)
 {
 	int err = 0;
@@ -507,7 +502,7 @@ int tables_select(struct tables *t, const uint32_t *samples, uint32_t n, uint32_
 	for (uint32_t i = 0; i < n && !err; i++) {
 		uint32_t sample = samples ? samples[i] : i;
 
-		if (has_value(&t->b->samples[sample]))
+		if (export_sample_has_value(&t->b->samples[sample]))
 			err = put_sample(t, sample);
 	}
 	return err;

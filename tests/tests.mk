@@ -87,7 +87,7 @@ $(OUT)/tests/unit/test_exporter: | $(BIN)/flamed-exporter
 $(OUT)/tests/unit/test_exporter.o: CPPFLAGS += -DEXPORTER_PATH='"$(BIN)/flamed-exporter"'
 
 # exporter: what it serves
-UNIT += recent flame services connections web web_api web_crowd api_bounds
+UNIT += recent flame services connections web web_api web_crowd api_bounds api_doc
 TEST_OBJS_services := $(call obj,exporter,services jsontext labels cgroup utf8 intern) $(OUT)/config/value.o $(OUT)/base/buf.o
 TEST_LIBS_services := -ljansson
 TEST_OBJS_connections := $(OUT)/exporter/connections.o
@@ -104,6 +104,7 @@ TEST_OBJS_web := $(WEB_OBJS) $(call obj,tests/unit,web_fixture export_fixture pp
 TEST_LIBS_web := -lmicrohttpd -ljansson -lcurl -lprotobuf-c -lz
 TEST_OBJS_web_api := $(TEST_OBJS_web)
 TEST_LIBS_web_api := $(TEST_LIBS_web)
+TEST_OBJS_api_doc := $(EXPORT_MSG_OBJS) $(OUT)/base/buf.o
 TEST_OBJS_api_bounds := $(WEB_OBJS)
 TEST_LIBS_api_bounds := $(TEST_LIBS_web)
 TEST_OBJS_web_crowd := $(TEST_OBJS_web)
