@@ -216,7 +216,7 @@ TEST_OBJS_announce := $(OUT)/agent/announce.o $(OUT)/base/clock.o $(ALLOC_FAIL_O
 TEST_LDFLAGS_announce := $(ALLOC_FAIL_LDFLAGS)
 
 # agent: from events to batches, and the children
-UNIT += procs queue aggregate batch window pending pipeline pipeline_life pipeline_labels pipeline_taps child kallsyms command
+UNIT += procs queue aggregate batch window pending pipeline pipeline_life pipeline_labels pipeline_taps child symclient kallsyms command
 TEST_OBJS_procs := $(call obj,agent,procs maps files rows) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_procs := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_queue := $(call obj,agent,queue) $(OUT)/base/clock.o $(ALLOC_FAIL_OBJ)
@@ -236,10 +236,11 @@ TEST_OBJS_pipeline_labels := $(TEST_OBJS_pipeline)
 TEST_OBJS_pipeline_taps := $(TEST_OBJS_pipeline)
 TEST_OBJS_pending := $(call obj,agent,pending procs maps files rows) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_pending := $(ALLOC_FAIL_LDFLAGS)
-TEST_OBJS_child := $(call obj,agent,child symclient) $(OUT)/symbolizer/msg.o $(BASE_OBJS)
+TEST_OBJS_child := $(call obj,agent,child) $(OUT)/tests/unit/log_capture.o $(BASE_OBJS)
+TEST_OBJS_symclient := $(call obj,agent,child symclient) $(OUT)/symbolizer/msg.o $(BASE_OBJS)
 TEST_OBJS_timeline := $(OUT)/agent/timeline.o $(OUT)/base/clock.o
 TEST_OBJS_place := $(OUT)/agent/place.o $(BASE_OBJS)
-TEST_OBJS_expclient := $(call obj,agent,expclient ledger consignment child) $(EXPORT_MSG_OBJS) $(BASE_OBJS)
+TEST_OBJS_expclient := $(call obj,agent,expclient ledger consignment child) $(OUT)/tests/unit/log_capture.o $(EXPORT_MSG_OBJS) $(BASE_OBJS)
 UNIT += timeline place expclient
 TEST_OBJS_kallsyms := $(OUT)/agent/kallsyms.o $(BASE_OBJS)
 TEST_OBJS_command := $(OUT)/agent/command.o $(BASE_OBJS)

@@ -108,7 +108,12 @@ def test_windows_go_out_while_the_symbolizer_is_stopped():
     path, service = daemon.program("chain_c", "unnamed")
     start([path, "1000"])
     d = Daemon({"endpoints": [endpoint(server.url, name="main")]}, window_s=1)
-    wait_for(lambda: server.stored(service_name=service), "profiles")
+
+    def named():
+        stacks = [names for p in server.stored(service_name=service) for names in p.stacks]
+        return sum(any(name == "spin" for name in names) for names in stacks)
+
+    wait_for(named, "profiles")
     stopped = stop_child(d, "symbolizer")
     d.wait_metric(lambda m: m.get("flamed_names_late_total") > 0, "windows without names")
     assert d.helpers()["symbolizer"] == stopped
@@ -116,8 +121,8 @@ def test_windows_go_out_while_the_symbolizer_is_stopped():
     d.wait_metric(lambda m: m.sink("main").get("delivered", 0) >= n, "profiles to be delivered meanwhile")
     assert d.helpers().get("symbolizer") == stopped
     d.wait_line("stopped from outside and is replaced child=flamed-symbolizer")
-    late = d.wait_windows(2).get("flamed_names_late_total")
-    assert d.wait_windows(2).get("flamed_names_late_total") == late
+    n = named()
+    wait_for(lambda: named() > n, "names to be there again")
     assert not d.metrics().get("flamed_files_quarantined")
     final = d.stop()
     assert server.total() == final.samples, final.text

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <cmocka.h>
@@ -13,6 +12,7 @@
 #include "agent/expclient.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "tests/unit/log_capture.h"
 
 /* ---- the exporter: this program, run with an argument -------------------------------------------- */
 
@@ -483,21 +483,12 @@ static void windows_that_no_exporter_takes_are_bounded(void **state UNUSED)
 	check_fate("a", EXPORT_FATE_DELIVERED, 40);
 }
 
-/* What the log says while many are sent: standard error is a file meanwhile. */
 static void lose_some(uint64_t n, size_t bytes, char *ret, size_t size)
 {
-	int before = dup(STDERR_FILENO), file = memfd_create("log", MFD_CLOEXEC);
-	ssize_t len;
-
-	assert_true(before >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
-	log_set_level(LOG_ERROR);
+	log_capture_begin(LOG_ERROR);
 	for (uint64_t id = 1; id <= n; id++)
 		send_sized(id, 10, 0, bytes);
-	assert_true(dup2(before, STDERR_FILENO) >= 0);
-	len = pread(file, ret, size - 1, 0);
-	ret[len > 0 ? len : 0] = 0;
-	close(before);
-	close(file);
+	log_capture_end(ret, size);
 }
 
 static void a_lost_window_is_told_with_the_true_reason(void **state UNUSED)
