@@ -165,7 +165,10 @@ TEST_LIBS_selfunwind = $(TEST_LIBS_answer)
 # ---- workloads: programs of known call chains (tests/workloads/), compiled as distributions do -------
 
 WORKLOADS := chain_c chain_pie chain_nopie chain_static chain_stripped chain_lld chain_cpp threads4 recurse \
-	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin refuse user
+	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin refuse user \
+	chain_debug_frame chain_no_cfi chain_static_pie odd_rows odd_roots plt_lazy plt_sec plt_got plt_lld \
+	vfork_loop noreturn realign own_sigreturn deep jit_page spin32 no_start_cfi no_start_debug short_threads \
+	libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two
 WORKLOAD_CFLAGS := -O2 -g -fomit-frame-pointer -fstack-protector-strong -D_GNU_SOURCE $(WARN)
 WORKLOAD_SOURCE_chain_pie := chain_c.c
 WORKLOAD_SOURCE_chain_nopie := chain_c.c
@@ -179,6 +182,36 @@ WORKLOAD_FLAGS_chain_static := -static
 WORKLOAD_FLAGS_chain_stripped := -s
 WORKLOAD_FLAGS_chain_lld := -fuse-ld=lld
 WORKLOAD_FLAGS_threads4 := -pthread
+WORKLOAD_SOURCE_chain_debug_frame := chain_c.c
+WORKLOAD_SOURCE_chain_no_cfi := chain_c.c
+WORKLOAD_SOURCE_chain_static_pie := chain_c.c
+# C without .eh_frame has .debug_frame with -g; crt1.o and libc have .eh_frame.
+WORKLOAD_FLAGS_chain_debug_frame := -fno-asynchronous-unwind-tables
+WORKLOAD_FLAGS_chain_no_cfi := -fno-asynchronous-unwind-tables -Wl,--strip-debug
+WORKLOAD_FLAGS_chain_static_pie := -fPIE -static-pie
+$(foreach p,lazy sec got lld,$(eval WORKLOAD_SOURCE_plt_$(p) := plt_calls.c))
+WORKLOAD_FLAGS_plt_lazy := -fno-builtin -fno-pie -no-pie -fcf-protection=none -Wl,-z,lazy
+WORKLOAD_FLAGS_plt_sec := -fno-builtin -fcf-protection=full -Wl,-z,lazy,-z,ibtplt
+WORKLOAD_FLAGS_plt_got := -fno-builtin -DPLT_GOT -fcf-protection=none -Wl,-z,now
+WORKLOAD_FLAGS_plt_lld := -fno-builtin -fuse-ld=lld -Wl,-z,lazy
+WORKLOAD_CC_plt_lld := /usr/bin/clang
+WORKLOAD_FLAGS_odd_roots := -pthread
+WORKLOAD_FLAGS_short_threads := -pthread
+WORKLOAD_SOURCE_spin32 := spin32.S
+WORKLOAD_FLAGS_spin32 := -m32 -nostdlib -static
+WORKLOAD_SOURCE_no_start_cfi := no_start_files.S
+WORKLOAD_FLAGS_no_start_cfi := -nostdlib -static
+WORKLOAD_SOURCE_no_start_debug := no_start_files.S
+WORKLOAD_FLAGS_no_start_debug := -nostdlib -static-pie -DDEBUG_FRAME
+WORKLOAD_SOURCE_libplugin_one.so := plugin.c
+WORKLOAD_SOURCE_libplugin_two.so := plugin.c
+WORKLOAD_FLAGS_libplugin_one.so := -fPIC -shared
+WORKLOAD_FLAGS_libplugin_two.so := -fPIC -shared -DPLUGIN=plugin_two
+WORKLOAD_FLAGS_plugin_host := -pthread
+WORKLOAD_SOURCE_exec_over_one := exec_over.c
+WORKLOAD_SOURCE_exec_over_two := exec_over.c
+WORKLOAD_FLAGS_exec_over_one := -static -no-pie
+WORKLOAD_FLAGS_exec_over_two := -static -no-pie -DEXEC_OVER_TWO
 WORKLOAD_CC_chain_lld := /usr/bin/clang
 WORKLOAD_CC_chain_cpp := /usr/bin/g++
 
