@@ -371,6 +371,7 @@ static void profiles_are_not_written_where_the_lock_is(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		snprintf(yaml, sizeof(yaml), "output: {directory: %s}", bad[i]);
+		assert_string_equal(c->output.directory, "/run/flamed2");
 		assert_refused(yaml, "f.yaml:1: output.directory: /run/flamed is for the lock and the control "
 				     "socket (runtime_directory), and gone after a restart: another one, such as "
 				     "/var/lib/flamed/profiles");
