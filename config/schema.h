@@ -60,6 +60,10 @@ struct schema_key {
 MUST_USE int schema_init(const struct schema_key *keys, void *base);
 void schema_fini(const struct schema_key *keys, void *base);
 
+static inline const void *schema_field(const struct schema_key *k, const void *base)
+{
+	return (const char *)base + k->off;
+}
 const struct schema_key *schema_find(const struct schema_key *keys, const char *name);
 
 /* Of a name that is no key: "is it endpoints?", or which there are. */

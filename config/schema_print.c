@@ -13,11 +13,6 @@ struct at {
 static void print_keys(FILE *out, const struct schema_key *keys, const void *base,
 		       const struct at *at);
 
-static const void *field(const struct schema_key *k, const void *base)
-{
-	return (const char *)base + k->off;
-}
-
 static struct at inside(const struct at *at, int indent, const char *name, bool has_env)
 {
 	struct at r = { .indent = at->indent + indent };
@@ -111,8 +106,8 @@ static void print_help(FILE *out, const struct schema_key *k, const struct at *a
 
 static void print_list(FILE *out, const struct schema_key *k, const void *base, int indent)
 {
-	const struct value_strings *s = field(k, base);
-	const struct value_map *m = field(k, base);
+	const struct value_strings *s = schema_field(k, base);
+	const struct value_map *m = schema_field(k, base);
 
 	if (k->type == SCHEMA_STRINGS) {
 		fputs(s->n ? "\n" : " []\n", out);
@@ -158,7 +153,7 @@ static void print_template(FILE *out, const struct schema_key *k, const struct a
 static void print_items(FILE *out, const struct schema_key *k, const void *base,
 			const struct at *at)
 {
-	const struct value_items *items = field(k, base);
+	const struct value_items *items = schema_field(k, base);
 
 	fputs(items->n ? "\n" : " []\n", out);
 	for (size_t i = 0; i < items->n; i++) {
@@ -186,11 +181,11 @@ static void print_value(FILE *out, const struct schema_key *k, const void *base,
 		fprintf(out, " %s\n", k->choices[schema_number(k, base)]);
 		break;
 	case SCHEMA_BOOL:
-		b = field(k, base);
+		b = schema_field(k, base);
 		fprintf(out, " %s\n", *b ? "true" : "false");
 		break;
 	case SCHEMA_STRING:
-		s = field(k, base);
+		s = schema_field(k, base);
 		fputc(' ', out);
 		print_quoted(out, k, *s);
 		fputc('\n', out);
@@ -218,7 +213,7 @@ static void print_keys(FILE *out, const struct schema_key *keys, const void *bas
 		if (!at->indent)
 			fputc('\n', out);
 		print_help(out, k, at);
-		if (k->type == SCHEMA_SECTIONS && !((const struct value_items *)field(k, base))->n)
+		if (k->type == SCHEMA_SECTIONS && !((const struct value_items *)schema_field(k, base))->n)
 			print_template(out, k, at);
 		fprintf(out, "%*s%s:", at->indent, "", k->name);
 		print_value(out, k, base, at);

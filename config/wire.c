@@ -4,12 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const void *field(const struct schema_key *k, const void *base)
-{
-	return (const char *)base + k->off;
-}
-
-
 /* ---- encode ---------------------------------------------------------------------------------- */
 
 static bool is_of_part(const struct schema_key *k, enum wire_part part)
@@ -34,9 +28,9 @@ static void encode_map(struct bufw *w, const struct schema_key *k, const struct 
 static void encode_key(struct bufw *w, const struct schema_key *k, const void *base,
 		       enum wire_part part)
 {
-	const struct value_strings *s = field(k, base);
-	const struct value_items *items = field(k, base);
-	const char *const *text = field(k, base);
+	const struct value_strings *s = schema_field(k, base);
+	const struct value_items *items = schema_field(k, base);
+	const char *const *text = schema_field(k, base);
 
 	switch (k->type) {
 	case SCHEMA_INT:
@@ -59,7 +53,7 @@ static void encode_key(struct bufw *w, const struct schema_key *k, const void *b
 			bufw_str(w, s->v[i]);
 		break;
 	case SCHEMA_MAP:
-		encode_map(w, k, field(k, base), part);
+		encode_map(w, k, schema_field(k, base), part);
 		break;
 	case SCHEMA_SECTION:
 		wire_encode(w, k->keys, base, part);
