@@ -359,17 +359,15 @@ static void read_machine_id(char *ret, size_t size)
 	ret[MAX(n, (ssize_t)0)] = 0;
 }
 
-static void say_sinks(const struct config *c)
+static void say_sinks(const struct settings *settings)
 {
+	const struct config *c = settings_config(settings);
 	char names[CONFIG_SINKS_MAX][CONFIG_SINK_NAME_MAX];
 	size_t n = config_sink_names(c, names);
 
-	for (size_t i = 0; i < n; i++) {
-		if (i < c->endpoints.n)
-			log_info("an endpoint for profiles is set endpoint=%s", LOG_STR(names[i]));
-		else
-			log_info("profiles are written directory=%s", LOG_STR(c->output.directory));
-	}
+	for (size_t i = 0; i < c->endpoints.n; i++)
+		log_info("an endpoint for profiles is set endpoint=%s", LOG_STR(names[i]));
+	settings_say_output(settings);
 	if (!n && config_page_address(c))
 		log_info("profiles are kept in memory for the page: no endpoint is configured");
 	else if (!n)
@@ -384,7 +382,7 @@ static void say_start(const struct daemon *d)
 	log_info("profiling every process of this host pid=%d uid=%u hz=%u cpus=%u window=%s settings=%s",
 		 (int)getpid(), getuid(), c->sampling.frequency_hz, engine_ncpus(d->engine), value_format_duration(c->window_ns).text,
 		 path[0] ? LOG_STR(path) : "defaults");
-	say_sinks(c);
+	say_sinks(d->settings);
 }
 
 /* LOOP_STOP: called off. */

@@ -479,6 +479,26 @@ struct settings *settings_free(struct settings *s)
 	return NULL;
 }
 
+static const char *output_hint(int error)
+{
+	switch (error) {
+	case ENOENT:
+		return "make the directory above it";
+	case ENOTDIR:
+		return "name a directory in output.directory";
+	case EROFS:
+		return "the service may write below /var/lib/flamed only: ReadWritePaths= in a drop-in (docs/install.md)";
+	default:
+		return "it has to belong to the user that flamed runs as";
+	}
+}
+
+static void say_output_error(const struct settings *s, const char *what, int error)
+{
+	log_error("cannot %s the output directory directory=%s error='%s' hint='%s'", what,
+		  LOG_STR(s->config->output.directory), strerror(error), output_hint(error));
+}
+
 int settings_open_output(struct settings *s, uid_t uid, gid_t gid)
 {
 	const char *path = s->config->output.directory;
@@ -493,10 +513,20 @@ int settings_open_output(struct settings *s, uid_t uid, gid_t gid)
 		s->output_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	}
 	if (s->output_fd < 0 || (is_new && fchown(s->output_fd, uid, gid) && geteuid() == 0)) {
-		log_error("cannot %s the output directory directory=%s error='%s'", what, LOG_STR(path), strerror(errno));
+		say_output_error(s, what, errno);
 		return -EIO;
 	}
 	return 0;
+}
+
+void settings_say_output(const struct settings *s)
+{
+	if (s->output_fd < 0)
+		return;
+	if (faccessat(s->output_fd, ".", W_OK | X_OK, AT_EACCESS))
+		say_output_error(s, "write to", errno);
+	else
+		log_info("profiles are written directory=%s", LOG_STR(s->config->output.directory));
 }
 
 int settings_attach(struct settings *s, struct engine *engine, struct expclient *exporter)

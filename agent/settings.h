@@ -38,6 +38,8 @@ DEFINE_CLEANUP(struct settings *, settings_free);
 
 /* The output directory, where one is configured; made when missing, for this user. Says its errors. */
 MUST_USE int settings_open_output(struct settings *s, uid_t uid, gid_t gid);
+/* As who the agent became: says where profiles are written, or why they cannot be. */
+void settings_say_output(const struct settings *s);
 /* From here on files are opened. Both are borrowed. */
 MUST_USE int settings_attach(struct settings *s, struct engine *engine, struct expclient *exporter);
 

@@ -158,6 +158,21 @@ def test_a_file_that_is_named_and_not_there_is_told_with_its_key():
     d.stop()
 
 
+def test_an_output_directory_that_cannot_be_used_is_told_with_what_to_do():
+    file, above = written(""), os.path.join(harness.scratch(), "no", "such")
+    for path, hint in ((file, "name a directory"), (above, "make the directory above it")):
+        d = Daemon({"output": {"directory": path}}, ready=False)
+        wait_for(d.ended, "the daemon to refuse")
+        (line,) = d.lines()
+        assert d.process.returncode == 1 and path in line and hint in line, line
+    roots = harness.scratch_file(".roots")  # it belongs to root, and flamed leaves root
+    os.mkdir(roots, 0o700)
+    d = Daemon({"output": {"directory": roots}}, ready=False)
+    line = d.wait_line("cannot write to the output directory")
+    assert roots in line and "belong to the user" in line, line
+    assert not d.lines("profiles are written"), d.stderr()
+
+
 def test_settings_that_became_something_else_are_told_by_name():
     d = Daemon()
     os.unlink(d.config)
