@@ -171,6 +171,9 @@ def test_a_seccomp_filter_is_named_with_the_call_that_it_refuses():
     check_refused([*plain_user(), *refuse(f"bpf:{PROG_LOAD}", "EPERM")], r"a seccomp filter refuses bpf\(2\): .*")
 
 
+test_a_seccomp_filter_is_named_with_the_call_that_it_refuses.timeout = 300
+
+
 def test_a_user_namespace_is_named():
     wrap = [need_program("/usr/bin/unshare"), "--user", "--map-root-user"]
     if run([*wrap, "/bin/true"]).returncode:
@@ -206,6 +209,9 @@ def test_perf_event_paranoid_above_2_is_named_with_both_ways_out():
             [*paranoid, *plain_user(), *refuse(f"perf_event_open:{EVENT_FLAGS}", "EACCES")],
             rf"kernel\.perf_event_paranoid is {value}: .*sysctl kernel\.perf_event_paranoid=2, or add CAP_SYS_ADMIN",
         )
+
+
+test_perf_event_paranoid_above_2_is_named_with_both_ways_out.timeout = 300
 
 
 def test_whoever_else_refuses_is_called_a_security_module():
