@@ -7,6 +7,7 @@ is what is written there.
 import contextlib
 import glob
 import os
+import shlex
 import signal
 import subprocess
 
@@ -80,7 +81,7 @@ def pod_arguments(directory):
 class Container:
     """A container that is gone at the end of the `with`."""
 
-    def __init__(self, *command, environment=None, owner=0):
+    def __init__(self, *command, environment=None, owner=0, arguments=None):
         self.directory = harness.scratch_file(".pod")
         self.output = os.path.join(self.directory, "out")
         os.makedirs(self.output)
@@ -91,7 +92,7 @@ class Container:
         argv = [*self.podman, "run", "--rm", f"--name={self.name}", "--network=none"]
         argv += [*container_root.ULIMITS, "--log-driver=none"]
         argv += [f"--pidfile={self.pidfile}", f"--volume={self.output}:/out"]
-        argv += pod_arguments(self.directory)
+        argv += arguments or pod_arguments(self.directory)
         argv += [f"--env={k}={v}" for k, v in (environment or {}).items()]
         self.argv = [*argv, "--rootfs", root(), *command]
 
@@ -134,6 +135,15 @@ class Container:
         self.process.send_signal(signal.SIGTERM)
         harness.wait_for(lambda: self.process.poll() is not None, "its end", seconds)
         return self.process.returncode
+
+
+def documented_arguments():
+    """The options of docs/install.md's own command, without name and image."""
+    with open(os.path.join(harness.ROOT, "docs/install.md"), encoding="utf-8") as f:
+        text = f.read().replace("\\\n", " ")
+    command = shlex.split(next(line for line in text.splitlines() if line.startswith("podman run ")))
+    assert command[-1] == "flamed" and command[2] == "-d" and command[3] == "--name", command
+    return command[5:-1]
 
 
 def busy():
@@ -186,6 +196,16 @@ def test_the_daemonset_profiles_the_host():
 
 
 test_the_daemonset_profiles_the_host.timeout = 900
+
+
+def test_the_documented_command_starts_it():
+    with Container("/usr/bin/flamed", arguments=documented_arguments()) as c:
+        c.wait_for(lambda: "profiling every process" in c.log(), "its first line")
+        check_rights(c.pid())
+        assert c.stop(15) == 0, c.log()
+
+
+test_the_documented_command_starts_it.timeout = 900
 
 
 def check_rights(pid):
