@@ -44,9 +44,7 @@ bool code_ends_with_call(struct bytes before)
 
 bool code_ends_with_register_jump(struct bytes before)
 {
-	const uint8_t *end = before.p + before.len;
-
-	return before.len >= 2 && end[-2] == 0xff && (end[-1] & 0xf8) == 0xe0;
+	return before.len >= 2 && before.p[before.len - 2] == 0xff && (before.p[before.len - 1] & 0xf8) == 0xe0;
 }
 
 /* One instruction of a table that is not its last: `words` is what it pushes. Its length, 0 for others. */
@@ -75,9 +73,7 @@ static size_t plt_step(struct bytes at, uint32_t *words)
 
 static bool ends_with_got_push(struct bytes before)
 {
-	const uint8_t *end = before.p + before.len;
-
-	return before.len >= 6 && end[-6] == 0xff && end[-5] == 0x35;
+	return before.len >= 6 && before.p[before.len - 6] == 0xff && before.p[before.len - 5] == 0x35;
 }
 
 /*
@@ -109,7 +105,8 @@ bool code_is_clone(struct bytes before, struct bytes at)
 
 		if (before.len < done || at.len < sizeof(bytes) - done)
 			continue;
-		memcpy(got, before.p + before.len - done, done);
+		if (done > 0)
+			memcpy(got, before.p + before.len - done, done);
 		memcpy(got + done, at.p, sizeof(bytes) - done);
 		got[6] = 0; /* how far the error's code is */
 		if (memcmp(got, bytes, sizeof(bytes)) == 0)
