@@ -28,7 +28,7 @@ struct rows {
 
 enum { SLOTS_MIN = 64 };
 #define ROW_NONE UINT32_MAX
-static_assert(sizeof(struct rows_slot) == 32, "two slots a cache line");
+static_assert(sizeof(struct rows_slot) == 24, "a hot frame touches one or two cache lines");
 
 int rows_new(struct rows **ret)
 {
@@ -77,20 +77,17 @@ static size_t table_size(const struct rows_table *t)
 	return t->slots ? t->mask + 1 : 0;
 }
 
-static void borrow_plain(const struct row_plain *plain, struct row *ret)
-{
-	ret->plain = plain;
-	ret->flags = 0;
-}
-
-static void borrow(const struct rows *r, const struct stored *s, struct row *ret)
+static void borrow(const struct rows *r, const struct stored *s, const struct row_plain *plain,
+		   struct row *ret)
 {
 	const struct msg_rule *rules = s->row.nrules > 0 ? r->rules + s->row.first_rule : NULL;
 
-	if (s->plain.nslots > 0)
-		borrow_plain(&s->plain, ret);
-	else
-		*ret = (struct row){ NULL, s->row.flags, &s->row, rules, r->ops };
+	*ret = (struct row){ plain->nslots > 0 ? plain : NULL, s->row.flags, &s->row, rules, r->ops };
+}
+
+void rows_whole(const struct rows *r, const struct row_plain *plain, struct row *ret)
+{
+	borrow(r, &r->stored[plain->index], plain, ret);
 }
 
 /* The first range that ends above `offset`. */
@@ -124,10 +121,8 @@ enum rows_answer rows_find(const struct rows *r, uint64_t offset, bool is_return
 		return ROWS_UNKNOWN;
 	slot = rows_slot(&r->table, rows_key(offset, is_return));
 	if (slot->key != 0) {
-		if (slot->plain.nslots > 0)
-			borrow_plain(&slot->plain, ret_row);
-		else if (slot->plain.known & MSG_RES_ROW)
-			borrow(r, &r->stored[slot->plain.saved], ret_row);
+		if (slot->plain.known & MSG_RES_ROW)
+			borrow(r, &r->stored[slot->plain.index], &slot->plain, ret_row);
 		*ret_flags = slot->plain.known;
 		return ROWS_KNOWN;
 	}
@@ -137,7 +132,7 @@ enum rows_answer rows_find(const struct rows *r, uint64_t offset, bool is_return
 	i = range_lower(r, offset);
 	if (i == r->nranges || r->stored[r->ranges[i]].row.start > offset)
 		return ROWS_UNKNOWN;
-	borrow(r, &r->stored[r->ranges[i]], ret_row);
+	borrow(r, &r->stored[r->ranges[i]], &r->stored[r->ranges[i]].plain, ret_row);
 	*ret_flags = MSG_RES_ROW | MSG_RES_CODE;
 	return ROWS_KNOWN;
 }
@@ -277,25 +272,24 @@ static bool plain_rule(const struct msg_rule *rule, uint8_t *ret_words)
 static struct row_plain make_plain(const struct msg_row *row, const struct msg_rule *rules)
 {
 	static const struct row_plain none;
-	struct row_plain p = { .cfa_off = row->cfa.off, .cfa_reg = row->cfa.reg };
-	uint8_t ra, words[ROW_SAVED_MAX];
+	struct row_plain p = { .cfa_off = row->cfa.off, .cfa_is_fp = row->cfa.reg == ROW_FP };
+	uint8_t ra, fp = 0, words;
 
-	if (row->cfa.kind != MSG_RULE_REG_VAL || row->nrules > ROW_SAVED_MAX || row->flags != 0 ||
-	    row->generation != 0 || !plain_rule(&row->ra, &ra))
+	if (row->cfa.kind != MSG_RULE_REG_VAL || (row->cfa.reg != ROW_SP && row->cfa.reg != ROW_FP) ||
+	    row->flags != 0 || row->generation != 0 || !plain_rule(&row->ra, &ra))
 		return none;
 	p.nslots = ra;
 	for (uint32_t i = 0; i < row->nrules; i++) {
-		if (rules[i].target >= 32 || !plain_rule(&rules[i], &words[i]))
+		if (rules[i].target >= 16 || rules[i].target == ROW_SP || !plain_rule(&rules[i], &words))
 			return none;
-		if (words[i] > p.nslots)
-			p.nslots = words[i];
-		p.saved |= 1u << rules[i].target;
+		if (words > p.nslots)
+			p.nslots = words;
+		if (rules[i].target == ROW_FP)
+			fp = words;
+		p.saved |= (uint16_t)(1u << rules[i].target);
 	}
 	p.ra_slot = (uint8_t)(p.nslots - ra);
-	for (uint32_t i = 0; i < ROW_SAVED_MAX; i++) {
-		p.reg[i] = i < row->nrules ? rules[i].target : ABI_REGS_MAX;
-		p.slot[i] = i < row->nrules ? (uint8_t)(p.nslots - words[i]) : p.ra_slot;
-	}
+	p.fp_slot = fp ? (uint8_t)(p.nslots - fp) : p.ra_slot;
 	return p;
 }
 
@@ -322,6 +316,7 @@ static int row_store(struct rows *r, const struct msg_rows *answer, const struct
 	for (uint32_t i = 0; i < row->nrules; i++)
 		r->rules[r->nrules++] = rule_store(r, answer, &rules[i]);
 	s->plain = make_plain(row, rules);
+	s->plain.index = (uint32_t)r->nstored;
 	*ret_index = (uint32_t)r->nstored++;
 	return 0;
 }
@@ -502,10 +497,8 @@ static void put_slots(struct rows *r, const struct put *p, const struct msg_addr
 		}
 		if (row == ROW_NONE)
 			known &= ~(uint32_t)MSG_RES_ROW;
-		else if (r->stored[row].plain.nslots > 0)
-			slot.plain = r->stored[row].plain;
 		else
-			slot.plain.saved = row;
+			slot.plain = r->stored[row].plain;
 		slot.plain.known = (uint8_t)known;
 		if (at->key == 0)
 			r->nused++;

@@ -14,31 +14,33 @@
 
 #include "symbolizer/msg.h"
 
-enum { ROW_SAVED_MAX = 6 }; /* what the x86-64 psABI lets a function save */
+#if defined(__x86_64__)
+enum { ROW_SP = 7, ROW_FP = 6 }; /* DWARF numbers of the stack pointer and the frame pointer */
+#else
+#error "no rows for this architecture"
+#endif
 
 /*
- * A plain row, as nearly all are: the CFA is a register and an offset; return address and saved
- * registers lie in memory below the CFA, aligned; it has no flags. Of the `nslots` words below the
- * CFA each has the slot that is said here. It stands in the table itself, so that a hot frame costs
- * half a cache line.
+ * A plain row, as nearly all are: the CFA is the stack or the frame pointer and an offset; return
+ * address and saved registers lie in memory below the CFA, aligned; it has no flags. Of the `nslots`
+ * words below the CFA the return address and the caller's frame pointer have the slots that are said
+ * here, which is all that most of the next frames ask for; the whole row has the rest. It stands in
+ * the table itself, so that a hot frame touches one or two cache lines.
  */
 struct row_plain {
-	uint32_t saved; /* bit per register that is in `reg` */
 	int32_t cfa_off;
-	uint8_t cfa_reg;
-	uint8_t nslots;		     /* not 0 */
-	uint8_t ra_slot;	     /* 0 is the lowest one */
-	uint8_t known;		     /* MSG_RES_* of the address */
-	uint8_t reg[ROW_SAVED_MAX];  /* unused ones: ABI_REGS_MAX, a place nobody reads, */
-	uint8_t slot[ROW_SAVED_MAX]; /* and ra_slot, which is there to be read */
+	uint32_t index; /* of the whole row */
+	uint16_t saved; /* bit per register that the row has a rule for */
+	bool cfa_is_fp; /* its register is the frame pointer */
+	uint8_t nslots; /* not 0 */
+	uint8_t ra_slot; /* 0 is the lowest one */
+	uint8_t fp_slot; /* ra_slot, which is there to be read, when it is not saved */
+	uint8_t known;	 /* MSG_RES_* of the address */
 };
 
-/*
- * A row as the unwinder reads it: plain, or by its rules; the other pointers are not set then. They
- * are the cache's, valid until the next rows_put().
- */
+/* A row as the unwinder reads it. The pointers are the cache's, valid until the next rows_put(). */
 struct row {
-	const struct row_plain *plain; /* or NULL */
+	const struct row_plain *plain; /* the same in short, or NULL */
 	uint8_t flags;		       /* MSG_ROW_* */
 	const struct msg_row *row;
 	const struct msg_rule *rules; /* row->nrules of them */
@@ -59,7 +61,7 @@ struct rows;
 /* The table's slots, for rows_find_plain() alone. */
 struct rows_slot {
 	uint64_t key;		/* offset * 2 + is_return + 1; 0: free */
-	struct row_plain plain; /* where nslots is 0, `saved` is the row's index, or nothing */
+	struct row_plain plain; /* where nslots is 0, only `index` and `known` mean something */
 };
 
 struct rows_table {
@@ -74,6 +76,8 @@ DEFINE_CLEANUP(struct rows *, rows_free);
 
 enum rows_answer rows_find(const struct rows *r, uint64_t offset, bool is_return,
 			   struct row *ret_row, uint32_t *ret_flags);
+/* The whole of a plain row that these rows gave. */
+void rows_whole(const struct rows *r, const struct row_plain *plain, struct row *ret);
 /* Whether a row covers this address: asked about it, the symbolizer need not send its function again. */
 bool rows_cover(const struct rows *r, uint64_t offset, bool is_return);
 /*

@@ -99,20 +99,12 @@ static bool area_find(const struct maps *maps, uint64_t address, struct area *re
 	return true;
 }
 
-static inline void put_frame(struct walk *w, uint64_t offset)
-{
-	struct unwind_frame *f = &w->ret->frames[w->ret->nframes++];
-
-	f->file = w->area.file;
-	f->offset = offset;
-	f->map_kind = w->area.map_kind;
-}
-
 static int emit(struct walk *w, uint64_t offset)
 {
 	if (w->ret->nframes == UNWIND_FRAMES_MAX)
 		return finish(w, UNWIND_TOO_DEEP);
-	put_frame(w, offset);
+	w->ret->frames[w->ret->nframes++] =
+		(struct unwind_frame){ w->area.file, offset, w->area.map_kind };
 	return WALK_ON;
 }
 
@@ -179,14 +171,15 @@ static int visit(struct walk *w, struct site *s)
 }
 
 /*
- * visit() where all is as usual: a return address behind a call, with a plain row that is known.
- * NULL, and nothing done, where it is not.
+ * visit() where all is as usual: a return address behind a call, with a plain row that is known, and
+ * room for the frame. NULL, and nothing done, where it is not.
  */
-static inline const struct row_plain *visit_plain(struct walk *w)
+static inline const struct row_plain *visit_plain(struct walk *w, uint64_t pc,
+						  struct unwind_frame **next)
 {
 	const uint8_t usual = MSG_RES_CODE | MSG_RES_AFTER_CALL;
-	uint64_t pc = w->c.regs[UNWIND_PC], offset;
 	const struct row_plain *p;
+	uint64_t offset;
 
 	if (pc - 1 - w->area.start >= w->area.len && !area_find(w->maps, pc - 1, &w->area))
 		return NULL;
@@ -194,9 +187,9 @@ static inline const struct row_plain *visit_plain(struct walk *w)
 		return NULL;
 	offset = pc + w->area.to_offset;
 	p = rows_find_plain(w->area.table, offset);
-	if (!p || (p->known & usual) != usual || w->ret->nframes == UNWIND_FRAMES_MAX)
+	if (!p || (p->known & usual) != usual || *next == w->ret->frames + UNWIND_FRAMES_MAX)
 		return NULL;
-	put_frame(w, offset - 1);
+	*(*next)++ = (struct unwind_frame){ w->area.file, offset - 1, w->area.map_kind };
 	return p;
 }
 
@@ -237,18 +230,21 @@ static int after_step(struct walk *w, enum unwind_step result)
 	return finish(w, UNWIND_BAD_FRAME);
 }
 
-/* The inner loop: through plain rows as far as they go. */
+/* The inner loop: through plain rows as far as all is as usual. */
 static int walk_plain(struct walk *w, const struct row_plain *p)
 {
-	enum unwind_step result;
+	struct unwind_frame *next = w->ret->frames + w->ret->nframes;
+	struct unwind_hot h = unwind_hot_begin(&w->c);
+	struct row row;
 
-	do {
-		result = unwind_plain_step(&w->c, p);
-		if (result != UNWIND_STEP_OK || w->c.backward)
-			return after_step(w, result);
-		p = visit_plain(w);
-	} while (p);
-	return WALK_ON;
+	while (p && unwind_hot_step(&h, p))
+		p = visit_plain(w, h.pc, &next);
+	unwind_hot_end(&h, &w->c);
+	w->ret->nframes = (uint32_t)(next - w->ret->frames);
+	if (!p)
+		return WALK_ON;
+	rows_whole(w->area.file->rows, p, &row);
+	return after_step(w, unwind_rules_step(&w->c, &row));
 }
 
 /* From the frame at `s` to its caller. */
@@ -293,6 +289,9 @@ static void walk_init(struct walk *w, const struct unwind_input *in, const struc
 	w->guessed = false;
 	w->nlandings = 0;
 	w->ret = ret;
+	ret->nframes = 0;
+	ret->want = (struct unwind_want){ 0 };
+	ret->root_cfa = ret->missing = 0;
 	memset(&w->c, 0, sizeof(w->c));
 	memcpy(w->c.regs, in->regs, nregs * sizeof(*in->regs));
 	w->c.in = in;
@@ -332,9 +331,6 @@ int unwind_run(const struct unwind_input *in, const struct maps *maps, bool sett
 	int r;
 
 	assert(in->nwindows <= UNWIND_WINDOWS_MAX && in->nregs <= ABI_REGS_MAX);
-	ret->nframes = 0;
-	ret->want = (struct unwind_want){ 0 };
-	ret->root_cfa = ret->missing = 0;
 	walk_init(&w, in, maps, settle, ret);
 	if (in->flags & ABI_F_KERNEL_THREAD)
 		return finish(&w, UNWIND_KERNEL_THREAD);
@@ -348,6 +344,12 @@ int unwind_run(const struct unwind_input *in, const struct maps *maps, bool sett
 		return finish(&w, why);
 	}
 	r = walk(&w);
+	/* A row far up asks for a register that frames below it saved: slower, and seldom. */
+	if (w.c.wants_skipped) {
+		walk_init(&w, in, maps, settle, ret);
+		w.c.skips_none = true;
+		r = walk(&w);
+	}
 	/* Half of an old image's stack, or of the new one's, is no stack. */
 	if (r == UNWIND_DONE && ret->outcome != UNWIND_COMPLETE && in->flags & ABI_F_IN_EXEC) {
 		ret->nframes = 0;

@@ -16,6 +16,7 @@
 enum {
 	UNWIND_PC = ABI_X86_RIP,
 	UNWIND_SP = ABI_X86_RSP,
+	UNWIND_FP = ABI_X86_RBP,
 	UNWIND_NREGS = ABI_X86_NREGS,
 };
 #define UNWIND_BIT(reg) (1ull << (reg))
@@ -41,9 +42,12 @@ enum unwind_step {
 struct unwind_cursor {
 	const struct unwind_input *in;
 	const struct unwind_window *window; /* that answered last */
-	uint64_t regs[ABI_REGS_MAX + 1];    /* the last takes what is not wanted, see rows.h */
-	uint64_t valid;			    /* bit per register: its value is known */
+	uint64_t regs[ABI_REGS_MAX];
+	uint64_t valid;	  /* bit per register: its value is known */
 	uint64_t lost;	  /* ... it would be, had its place on the stack been copied */
+	uint64_t skipped; /* ... it would be, had the inner loop not skipped it */
+	bool wants_skipped; /* one of those was asked for: all of this is void, walk again with ... */
+	bool skips_none;
 	uint64_t base;	  /* the stack that we are on lies above */
 	uint64_t floor;	  /* the caller's stack pointer must lie above */
 	uint64_t missing; /* the address that a TRUNCATED step wanted */
@@ -62,12 +66,12 @@ MUST_USE enum unwind_step unwind_read(struct unwind_cursor *c, uint64_t addr, ui
 /* The window that holds all of these bytes, none in a hole; NULL when there is none. */
 const uint8_t *unwind_bytes(struct unwind_cursor *c, uint64_t addr, uint64_t len);
 
-/* One frame by its rules, and by the slots of a plain row that are not all in one window. */
+/*
+ * One frame by its rules. A register without a rule stays what it is, also one that a function may
+ * clobber: hand-written callers that know their callee keep their CFA in one (OpenSSL's AES-GCM in
+ * rax), and gcc's and gdb's unwinders have it so. Compilers never name such a register behind a call.
+ */
 MUST_USE enum unwind_step unwind_rules_step(struct unwind_cursor *c, const struct row *row);
-MUST_USE enum unwind_step unwind_scattered_step(struct unwind_cursor *c, const struct row_plain *p,
-						uint64_t cfa);
-/* Why a rule cannot use a register that is not valid. */
-enum unwind_step unwind_invalid(const struct unwind_cursor *c, uint8_t reg);
 
 /*
  * One frame by the frame pointer, for code that has no row. NO_CFI where it does not point to a
@@ -122,40 +126,69 @@ static inline enum unwind_step unwind_advance(struct unwind_cursor *c, uint64_t 
 }
 
 /*
- * One frame by a plain row. Loads ROW_SAVED_MAX words always: a loop of unknown length costs more.
- * A register without a rule stays what it is, also one that a function may clobber: hand-written
- * callers that know their callee keep their CFA in one (OpenSSL's AES-GCM in rax), and gcc's and
- * gdb's unwinders have it so. Compilers never name such a register behind a call.
+ * What the inner loop has in local variables. Of the registers it follows those three that nearly all
+ * rows are content with; the others that a frame had saved are skipped.
  */
-static inline enum unwind_step unwind_plain_step(struct unwind_cursor *c, const struct row_plain *p)
+struct unwind_hot {
+	uint64_t sp, fp, pc, floor;
+	const uint8_t *data;   /* the cursor's window, where it is as usual: without holes, in user */
+	uint64_t address, len; /* space, within reach of the base; else len is 0 */
+	uint32_t saved;	       /* bit per register that a frame had saved */
+};
+
+static inline struct unwind_hot unwind_hot_begin(const struct unwind_cursor *c)
 {
-	uint64_t cfa = c->regs[p->cfa_reg] + (uint64_t)(int64_t)p->cfa_off, ra;
-	uint64_t len = 8ull * p->nslots, valid = c->valid;
+	const uint64_t needed = UNWIND_BIT(UNWIND_SP) | UNWIND_BIT(UNWIND_FP);
 	const struct unwind_window *w = c->window;
+	uint64_t end = w->address + w->len;
+	bool usual = !c->skips_none && (c->valid & needed) == needed && w->holes == 0 &&
+		     unwind_is_user(w->address) && unwind_is_user(end) &&
+		     end - c->base < UNWIND_REACH;
+
+	return (struct unwind_hot){ .sp = c->regs[UNWIND_SP],
+				    .fp = c->regs[UNWIND_FP],
+				    .floor = c->floor,
+				    .data = w->data,
+				    .address = w->address,
+				    .len = usual ? w->len : 0 };
+}
+
+static inline void unwind_hot_end(const struct unwind_hot *h, struct unwind_cursor *c)
+{
+	uint64_t skipped = h->saved & ~UNWIND_BIT(UNWIND_FP);
+
+	if (h->floor == c->floor)
+		return; /* no step was made: each raises it */
+	c->regs[UNWIND_SP] = h->sp;
+	c->regs[UNWIND_FP] = h->fp;
+	c->regs[UNWIND_PC] = h->pc;
+	c->floor = h->floor;
+	c->valid = (c->valid & ~skipped) | UNWIND_BIT(UNWIND_PC);
+	c->lost &= ~skipped;
+	c->skipped |= skipped;
+	c->is_return = true;
+	c->backward = false;
+}
+
+/* One frame by a plain row, where nothing is unusual; false, and nothing done, elsewhere. */
+static inline bool unwind_hot_step(struct unwind_hot *h, const struct row_plain *p)
+{
+	uint64_t cfa = (p->cfa_is_fp ? h->fp : h->sp) + (uint64_t)(int64_t)p->cfa_off;
+	uint64_t top = cfa - h->address, len = 8ull * p->nslots, ra, fp;
 	const uint8_t *slots;
 
-	if (!(valid >> p->cfa_reg & 1))
-		return unwind_invalid(c, p->cfa_reg);
-	if (!unwind_is_user(cfa))
-		return UNWIND_STEP_BAD;
-	if (w->holes != 0 || !unwind_in_window(w, cfa - len, len))
-		return unwind_scattered_step(c, p, cfa);
-	slots = w->data + (cfa - len - w->address);
+	if (top > h->len || top < len || cfa <= h->floor)
+		return false;
+	slots = h->data + (top - len);
 	ra = unwind_load(slots + 8ull * p->ra_slot, 8);
-	if (ra == 0) {
-		c->floor = cfa;
-		return UNWIND_STEP_END;
-	}
-	if (unwind_advance(c, cfa, p->cfa_reg != UNWIND_SP, false) != UNWIND_STEP_OK)
-		return UNWIND_STEP_BAD;
-#pragma GCC unroll 6
-	for (uint32_t i = 0; i < ROW_SAVED_MAX; i++)
-		c->regs[p->reg[i]] = unwind_load(slots + 8ull * p->slot[i], 8);
-	c->regs[UNWIND_SP] = cfa;
-	c->regs[UNWIND_PC] = ra;
-	c->valid = valid | p->saved | UNWIND_BIT(UNWIND_SP) | UNWIND_BIT(UNWIND_PC);
-	c->lost &= ~(uint64_t)p->saved;
-	return UNWIND_STEP_OK;
+	if (ra == 0)
+		return false;
+	fp = unwind_load(slots + 8ull * p->fp_slot, 8);
+	h->fp = p->saved & UNWIND_BIT(UNWIND_FP) ? fp : h->fp;
+	h->saved |= p->saved;
+	h->sp = h->floor = cfa;
+	h->pc = ra;
+	return true;
 }
 
 #endif

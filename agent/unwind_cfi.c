@@ -52,15 +52,14 @@ enum unwind_step unwind_read(struct unwind_cursor *c, uint64_t addr, uint32_t si
 	return UNWIND_STEP_OK;
 }
 
-enum unwind_step unwind_invalid(const struct unwind_cursor *c, uint8_t reg)
+static enum unwind_step reg_value(struct unwind_cursor *c, uint8_t reg, uint64_t *ret)
 {
-	return reg < UNWIND_NREGS && c->lost >> reg & 1 ? UNWIND_STEP_TRUNCATED : UNWIND_STEP_BAD;
-}
-
-static enum unwind_step reg_value(const struct unwind_cursor *c, uint8_t reg, uint64_t *ret)
-{
-	if (reg >= UNWIND_NREGS || !(c->valid >> reg & 1))
-		return unwind_invalid(c, reg);
+	if (reg >= UNWIND_NREGS)
+		return UNWIND_STEP_BAD;
+	if (!(c->valid >> reg & 1)) {
+		c->wants_skipped |= c->skipped >> reg & 1;
+		return c->lost >> reg & 1 ? UNWIND_STEP_TRUNCATED : UNWIND_STEP_BAD;
+	}
 	*ret = c->regs[reg];
 	return UNWIND_STEP_OK;
 }
@@ -338,36 +337,6 @@ static enum unwind_step find_cfa(struct unwind_cursor *c, struct place *p)
 	return UNWIND_STEP_OK;
 }
 
-enum unwind_step unwind_scattered_step(struct unwind_cursor *c, const struct row_plain *p,
-				       uint64_t cfa)
-{
-	bool elsewhere = p->cfa_reg != UNWIND_SP;
-	uint64_t slots = cfa - 8ull * p->nslots, ra;
-	enum unwind_step step;
-
-	step = unwind_read(c, slots + 8ull * p->ra_slot, 8, elsewhere, &ra);
-	if (step != UNWIND_STEP_OK)
-		return step;
-	if (ra == 0) {
-		c->floor = cfa;
-		return UNWIND_STEP_END;
-	}
-	step = unwind_advance(c, cfa, elsewhere, false);
-	if (step != UNWIND_STEP_OK)
-		return step;
-	for (uint32_t i = 0; i < ROW_SAVED_MAX && p->reg[i] != ABI_REGS_MAX; i++) {
-		uint64_t bit = UNWIND_BIT(p->reg[i]);
-
-		step = unwind_read(c, slots + 8ull * p->slot[i], 8, elsewhere, &c->regs[p->reg[i]]);
-		c->valid = step == UNWIND_STEP_OK ? c->valid | bit : c->valid & ~bit;
-		c->lost = step == UNWIND_STEP_TRUNCATED ? c->lost | bit : c->lost & ~bit;
-	}
-	c->regs[UNWIND_SP] = cfa;
-	c->regs[UNWIND_PC] = ra;
-	c->valid |= UNWIND_BIT(UNWIND_SP) | UNWIND_BIT(UNWIND_PC);
-	return UNWIND_STEP_OK;
-}
-
 /*
  * The caller's registers, all from the callee's. One that cannot be had is unknown from here on,
  * and fails only what needs it.
@@ -386,6 +355,7 @@ static void restore(struct unwind_cursor *c, struct unwind_cursor *caller, const
 			continue;
 		step = rule_value(c, p, rule, &caller->regs[rule->target]);
 		bit = UNWIND_BIT(rule->target);
+		caller->skipped &= ~bit;
 		caller->valid = step == UNWIND_STEP_OK ? caller->valid | bit : caller->valid & ~bit;
 		caller->lost = step == UNWIND_STEP_TRUNCATED ? caller->lost | bit :
 							       caller->lost & ~bit;
@@ -435,6 +405,7 @@ enum unwind_step unwind_rules_step(struct unwind_cursor *c, const struct row *ro
 	caller.valid |= UNWIND_BIT(UNWIND_PC);
 	caller.window = c->window;
 	caller.missing = c->missing;
+	caller.wants_skipped = c->wants_skipped;
 	*c = caller;
 	return UNWIND_STEP_OK;
 }

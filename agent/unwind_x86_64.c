@@ -39,7 +39,7 @@ enum unwind_step unwind_arch_frame_pointer(struct unwind_cursor *c)
 	c->regs[ABI_X86_RIP] = ra;
 	/* What code without rows did to the other callee-saved registers is not known. */
 	c->valid = kept;
-	c->lost = 0;
+	c->lost = c->skipped = 0;
 	c->is_return = true;
 	c->backward = false;
 	return UNWIND_STEP_OK;

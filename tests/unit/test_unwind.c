@@ -124,6 +124,33 @@ static void a_restored_register_is_known_again(void **state)
 	EXPECT(w, UNWIND_COMPLETE, LEAF, A, B, START);
 }
 
+/* The inner loop skips what most stacks do not ask for. */
+static void a_register_that_was_skipped_is_there_for_who_asks(void **state)
+{
+	const struct msg_op rbx_plus_16 = { .code = MSG_OP_REG, .reg = RBX, .n = 16 };
+	struct world *w = *state;
+
+	for (int how = 0; how < 3; how++) {
+		world_forget(w);
+		world_leaf_row(w, LEAF, RSP, 16);
+		world_rule(w, RBX, MSG_RULE_CFA_MEM, 0, -16);
+		world_caller_row(w, A, RSP, 32);
+		world_caller_row(w, B, RBX, 16);
+		if (how == 1)
+			world_cfa_expr(w, &rbx_plus_16, 1);
+		if (how == 2)
+			fixture_last(&w->fixture)->flags = MSG_ROW_INTERPRETER;
+		world_end_row(w, START);
+		w->in.regs[RBX] = 1;
+		world_word(w, SP, SP + 0x100);
+		world_word(w, SP + 8, A);
+		world_word(w, SP + 40, B);
+		world_word(w, SP + 0x108, START);
+		world_run(w);
+		EXPECT(w, UNWIND_COMPLETE, LEAF, A, B, START);
+	}
+}
+
 static void a_leaf_may_use_any_register(void **state)
 {
 	struct world *w = *state;
@@ -620,6 +647,7 @@ int main(void)
 		TEST(a_caller_may_keep_its_cfa_in_a_register_that_calls_may_clobber),
 		TEST(a_register_that_nobody_vouches_for_is_never_used),
 		TEST(a_restored_register_is_known_again),
+		TEST(a_register_that_was_skipped_is_there_for_who_asks),
 		TEST(a_leaf_may_use_any_register),
 		TEST(a_return_address_may_be_in_a_register),
 		TEST(rules_are_evaluated_on_the_old_registers),
