@@ -253,7 +253,9 @@ enum MHD_Result ondemand_request(struct ondemand *o, struct listener *l, struct 
 				 "have left; try again later\n");
 	err = start(o, l, c, seconds, state);
 	if (err) {
-		log_error("no profile can be asked for error='%s'", strerror(-err));
+		static struct log_limit limit = LOG_LIMIT_INIT;
+
+		log_limited(&limit, LOG_ERROR, "no profile can be asked for error='%s'", strerror(-err));
 		return reply_busy(c, "30", "the agent cannot be asked now\n");
 	}
 	return MHD_YES;
