@@ -321,6 +321,27 @@ bench-built: all workloads $(BENCH_PROGRAMS)
 	@$(AS_ROOT) env BENCH_BIN='$(abspath $(BIN))' BENCH_BUILD='$(abspath $(OUT))' \
 		tests/bench/bench.py $(or $(BENCH_ARGS),--write docs/benchmarks.md)
 
+# ---- other kernels, in an emulator: `make kernels` prints a table and writes docs/kernels.md ---------------
+
+KERNELS := 5.10 6.1 6.12 6.1-rt 6.12-rt
+KERNELS_CHECKED := 5.10 6.1
+KERNELS_DIR := build/kernels
+
+KERNEL_HELPERS := store bpf_facts
+KERNEL_HELPER_PROGRAMS = $(addprefix $(OUT)/tests/kernels/,$(KERNEL_HELPERS))
+KERNEL_HELPER_LIBS_bpf_facts := -lbpf
+$(KERNEL_HELPER_PROGRAMS): $(OUT)/tests/kernels/%: $(OUT)/tests/kernels/%.o
+	$(call say,LINK,$@)mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(KERNEL_HELPER_LIBS_$*)
+
+# KERNELS='6.1' boots only these. Needs no rights: neither the packages are installed nor KVM is used.
+.PHONY: kernels kernels-built
+kernels: deps-check
+	@$(MAKE) --no-print-directory -j$(shell nproc) kernels-built
+kernels-built: all workloads $$(KERNEL_HELPER_PROGRAMS)
+	@tests/kernels/packages.py $(KERNELS_DIR) $(KERNELS)
+	@$(E2E_ENV) tests/kernels/run.py $(KERNELS_DIR) $(KERNELS) $(if $(filter command line,$(origin KERNELS)),,--write docs/kernels.md)
+
 # ---- fuzz targets of the agent and the exporter ----------------------------------------------------
 
 FUZZ += msg_exporter sideband procmaps eventlog unwind
