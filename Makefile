@@ -49,7 +49,8 @@ DEPS_BUILD := gcc make clang libbpf-dev bpftool libelf-dev libdw-dev zlib1g-dev 
 	libcap-ng-dev libxxhash-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev \
 	libmicrohttpd-dev libjansson-dev
 DEPS_CHECK := g++ lld binutils libcmocka-dev python3 golang-go nodejs openssl linux-perf cppcheck \
-	python3-yaml systemd podman runc debootstrap chromium
+	python3-yaml systemd podman runc debootstrap chromium \
+	qemu-system-x86 busybox-static
 DEPS_FUZZ := libclang-rt-dev
 DEPS_BENCH := valgrind
 
@@ -240,6 +241,7 @@ help:
 		lint 'what can be said of the source without running it' \
 		accuracy 'how complete the stacks of many real programs are, into docs/accuracy.md' \
 		bench 'what flamed costs, into docs/benchmarks.md' \
+		kernels 'boots other kernels with flamed, prints what each offers, into docs/kernels.md' \
 		fuzz 'each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)' \
 		format 'clang-format over all of C' \
 		clean 'removes build/ and bin/'

@@ -326,6 +326,7 @@ bench-built: all workloads $(BENCH_PROGRAMS)
 KERNELS := 5.10 6.1 6.12 6.1-rt 6.12-rt
 KERNELS_CHECKED := 5.10 6.1
 KERNELS_DIR := build/kernels
+KERNELS_ENV = E2E_KERNELS='$(abspath $(KERNELS_DIR))' KERNELS_HELPERS='$(abspath $(OUT))/tests/kernels'
 
 KERNEL_HELPERS := store bpf_facts
 KERNEL_HELPER_PROGRAMS = $(addprefix $(OUT)/tests/kernels/,$(KERNEL_HELPERS))
@@ -340,7 +341,9 @@ kernels: deps-check
 	@$(MAKE) --no-print-directory -j$(shell nproc) kernels-built
 kernels-built: all workloads $$(KERNEL_HELPER_PROGRAMS)
 	@tests/kernels/packages.py $(KERNELS_DIR) $(KERNELS)
-	@$(E2E_ENV) tests/kernels/run.py $(KERNELS_DIR) $(KERNELS) $(if $(filter command line,$(origin KERNELS)),,--write docs/kernels.md)
+	@env E2E_BIN='$(abspath $(BIN))' E2E_WORKLOADS='$(abspath $(OUT))/workloads' $(KERNELS_ENV) \
+		tests/kernels/run.py $(if $(filter command line,$(origin KERNELS)),,--write docs/kernels.md) \
+		$(KERNELS_DIR) $(KERNELS)
 
 # ---- fuzz targets of the agent and the exporter ----------------------------------------------------
 
@@ -379,10 +382,11 @@ SANITIZED = $(filter-out $(addprefix %/test_,$(NOT_SANITIZED)),$(UNIT_PROGRAMS))
 .PHONY: check check-built sanitized
 check: deps-check
 	@$(MAKE) --no-print-directory -j$(shell nproc) check-built
-check-built: all workloads $$(UNIT_PROGRAMS) $$(FUZZ_REPLAYS)
+check-built: all workloads $$(UNIT_PROGRAMS) $$(FUZZ_REPLAYS) $$(KERNEL_HELPER_PROGRAMS)
+	@tests/kernels/packages.py $(KERNELS_DIR) $(KERNELS_CHECKED)
 	@$(MAKE) --no-print-directory MODE=asan sanitized
 	@mkdir -p $(OUT)/cppcheck # so that it is ours, not root's
-	@$(AS_ROOT) env E2E_BIN='$(abspath $(BIN))' E2E_WORKLOADS='$(abspath $(OUT))/workloads' \
+	@$(AS_ROOT) env E2E_BIN='$(abspath $(BIN))' E2E_WORKLOADS='$(abspath $(OUT))/workloads' $(KERNELS_ENV) \
 		tests/e2e/run.py $(TESTS) --unit tests/lint/run.sh $(UNIT_PROGRAMS) $(FUZZ_REPLAYS) \
 		$(subst $(OUT)/,build/asan/,$(SANITIZED))
 sanitized: $$(SANITIZED)

@@ -9,7 +9,7 @@ import harness
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUSYBOX = "/bin/busybox"
 BPFTOOL = "/usr/sbin/bpftool"
-WORKLOADS = ("chain_c", "chain_cpp", "threads4", "syscall_loop", "spawner", "short5")
+WORKLOADS = ("chain_c", "chain_cpp", "threads4", "syscall_loop", "spawner", "short5", "refuse", "user")
 HELPERS = ("store", "bpf_facts")
 DIRECTORIES = ("dev", "proc", "sys", "tmp", "run", "out", "var/lib", "etc", "root")
 TEXTS = {
@@ -106,7 +106,5 @@ def build(kernel_directory):
         c.file(name, text.encode(), 0o644)
     c.file("overlay.ko", read(os.path.join(kernel_directory, "overlay.ko")), 0o644)
     for name in ("init", "stages", "refusals"):
-        path = os.path.join(HERE, "guest", name)
-        if os.path.exists(path):
-            c.file(name, read(path))
+        c.file(name, read(os.path.join(HERE, "guest", name)))
     return c.finish()

@@ -1,7 +1,7 @@
 """machine - an emulated machine that boots a kernel with an initramfs, and what it left.
 
 KVM is neither needed nor used. The guest's console is its first serial line, its results are a tar archive on
-the second. A guest that panics or is not done in time is ended, and its last lines are the error.
+the second. A guest that panics, falls silent or is not done in time is ended, and its last lines are the error.
 """
 
 import io
@@ -12,7 +12,8 @@ import tarfile
 import time
 
 QEMU = "/usr/bin/qemu-system-x86_64"
-LIMIT_S = 900
+LIMIT_S = 1800
+SILENT_S = 600  # the longest stage, when much else runs
 CPUS = 2
 DONE = "@ done"
 
@@ -28,6 +29,9 @@ class Machine:
         archive = os.path.join(directory, "initramfs")
         with open(archive, "wb") as f:
             f.write(initramfs)
+        for path in (self.console_path, self.results_path):
+            with open(path, "wb"):
+                pass
         self.begun = time.monotonic()
         self.errors_path = os.path.join(directory, "qemu")
         with open(self.errors_path, "wb") as errors:
@@ -54,11 +58,15 @@ class Machine:
 
     def wait(self):
         """{name: bytes} of what the guest left, when it is done."""
-        try:
-            self.process.wait(self.begun + LIMIT_S - time.monotonic())
-        except subprocess.TimeoutExpired:
-            self.stop()
-            self.fail(f"the guest was not done after {LIMIT_S} s; its console:")
+        heard, grew = 0, self.begun
+        while self.process.poll() is None:
+            size, now = os.path.getsize(self.results_path) + os.path.getsize(self.console_path), time.monotonic()
+            if size != heard:
+                heard, grew = size, now
+            if now > min(self.begun + LIMIT_S, grew + SILENT_S):
+                self.stop()
+                self.fail(f"the guest hung, or was not done after {LIMIT_S} s; its console:")
+            time.sleep(0.2)
         self.seconds = time.monotonic() - self.begun
         if self.process.returncode:
             self.fail(f"the machine ended with status {self.process.returncode}:")
