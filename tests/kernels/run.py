@@ -9,6 +9,7 @@ when a check failed. --write makes docs/kernels.md; --keep leaves what the guest
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -51,6 +52,7 @@ def main():
     parser.add_argument("kernels")
     parser.add_argument("names", nargs="+", metavar="NAME")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of the machines' end
     with tempfile.TemporaryDirectory(prefix="flamed-kernels-") as scratch:
         directory = args.keep or scratch
         found = boots.boot_all(
