@@ -129,7 +129,7 @@ def python3_of_path():
     return [path, new_file(".py", sources.python(1300))]
 
 
-@program("python3, threads that end at once", floor=75, later="code without CFI (glibc's clone3)")
+@program("python3, threads that end at once")
 def python3_threads():
     return [need_program("/usr/bin/python3"), new_file(".py", sources.python(0, threads=25000))]
 
