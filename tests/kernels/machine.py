@@ -4,7 +4,6 @@ KVM is neither needed nor used. The guest's console is its first serial line, it
 the second. A guest that panics, falls silent or is not done in time is ended, and its last lines are the error.
 """
 
-import contextlib
 import io
 import os
 import re
@@ -16,7 +15,6 @@ QEMU = "/usr/bin/qemu-system-x86_64"
 LIMIT_S = 1800
 SILENT_S = 600  # the longest stage, when much else runs
 CPUS = 2
-PRIORITY = -15
 DONE = "@ done"
 
 
@@ -44,9 +42,6 @@ class Machine:
                 "-kernel", os.path.join(kernel_directory, "vmlinuz"), "-initrd", archive,
                 "-append", "console=ttyS0 quiet panic=-1",
             ], stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)  # fmt: skip
-        # A processor that stands still for seconds is nothing that flamed is meant to live with.
-        with contextlib.suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, self.process.pid, PRIORITY)
 
     def console(self):
         with open(self.console_path, "rb") as f:
