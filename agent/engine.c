@@ -28,8 +28,8 @@ enum { FILES_PER_CPU = 3, FILES_OWN = 96, FILES_MIN = 64 };
 /* A question of the pipeline's that we answer ourselves, once its present event is done. */
 struct deferred {
 	struct deferred *next;
-	enum event_type type;	/* EVENT_OPENED or EVENT_KERNEL */
-	uint64_t file_id;
+	enum event_type type;	/* EVENT_OPENED, EVENT_KERNEL, or EVENT_MEMORY: none */
+	uint64_t file_id, memory_id;
 	bool is_vdso;		/* else: a file that cannot be asked for now */
 	uint32_t naddresses;
 	uint64_t addresses[];
@@ -53,7 +53,7 @@ struct engine {
 	void *arg;
 	engine_turn_fn *on_turn;
 	void *on_turn_arg;
-	struct log_limit filter_limit;
+	struct log_limit filter_limit, learn_limit;
 	uint64_t settle_wait_ns;
 	uint64_t cpus_checked_ns;
 	bool sampling;
@@ -122,6 +122,13 @@ static int answer_kernel(struct engine *e, const uint64_t *addresses, uint32_t n
 	return feed(e, &event);
 }
 
+static int answer_no_memory(struct engine *e, uint64_t id)
+{
+	struct event event = { .type = EVENT_MEMORY, .time_ns = clock_mono_ns(), .memory = { .id = id } };
+
+	return feed(e, &event);
+}
+
 static int answer_deferred(struct engine *e)
 {
 	int err = 0;
@@ -134,6 +141,8 @@ static int answer_deferred(struct engine *e)
 			e->deferred_end = &e->deferred;
 		if (d->type == EVENT_KERNEL)
 			err = answer_kernel(e, d->addresses, d->naddresses);
+		else if (d->type == EVENT_MEMORY)
+			err = answer_no_memory(e, d->memory_id);
 		else
 			err = answer_open(e, d->file_id, d->is_vdso);
 		free(d);
@@ -247,9 +256,29 @@ static bool filter(void *arg, uint32_t pid, uint32_t keep_one_in)
 	return !err;
 }
 
+static void learn(void *arg, uint32_t tid, const struct abi_learned *l)
+{
+	struct engine *e = arg;
+	int err = sampler_learn(e->sampler, tid, l);
+
+	if (err)
+		log_limited(&e->learn_limit, LOG_WARNING, "stacks of a thread stay cut: the kernel was not told tid=%u error='%s'",
+			    tid, strerror(-err));
+}
+
+static int ask_memory(void *arg, const struct reader_peek *r)
+{
+	struct deferred none = { .type = EVENT_MEMORY, .memory_id = r->id };
+	struct engine *e = arg;
+	int err = readerclient_peek(e->reader, r);
+
+	return err == -ENOBUFS ? defer(e, &none, NULL) : err;
+}
+
 static const struct pipeline_ops ops = {
 	.open = ask_open, .rows = ask_rows, .names = ask_names, .kernel = ask_kernel, .rescan = ask_rescan,
 	.batch = take_batch, .refused = tell_refused, .announce = announce, .filter = filter,
+	.learn = learn, .peek = ask_memory,
 };
 
 /* ---- turns ---- */
@@ -389,7 +418,7 @@ int engine_new(struct engine **ret, struct loop *loop, const struct engine_conf 
 	e->subject = conf->subject;
 	e->refused = conf->refused;
 	e->settle_wait_ns = conf->settle_wait_ns ? conf->settle_wait_ns : SETTLE_WAIT_NS;
-	e->filter_limit = (struct log_limit)LOG_LIMIT_INIT;
+	e->filter_limit = e->learn_limit = (struct log_limit)LOG_LIMIT_INIT;
 	e->arg = conf->arg;
 	e->deferred_end = &e->deferred;
 	err = new_modules(e, conf, ret_why);

@@ -203,6 +203,35 @@ static void take_opened(struct bufr *in, struct event_opened *ret)
 	ret->fd = -1;
 }
 
+void event_memory_encode(struct bufw *w, const struct event_memory *m)
+{
+	assert(m->npages <= EVENT_PAGES_MAX);
+	bufw_u64(w, m->id);
+	bufw_u8(w, m->late);
+	bufw_u32(w, m->npages);
+	bufw_u32(w, m->present);
+	bufw_bytes(w, m->pages, (size_t)m->npages * EVENT_PAGE_BYTES);
+}
+
+int event_memory_decode(struct bufr *in, struct event_memory *ret)
+{
+	struct event_memory m;
+	int err;
+
+	m.id = bufr_u64(in);
+	m.late = take_bool(in);
+	m.npages = bufr_count(in, EVENT_PAGES_MAX, EVENT_PAGE_BYTES);
+	m.present = bufr_u32(in);
+	m.pages = bufr_bytes(in, (size_t)m.npages * EVENT_PAGE_BYTES);
+	if (m.present >> m.npages)
+		bufr_fail(in);
+	err = bufr_end(in);
+	if (err)
+		return err;
+	*ret = m;
+	return 0;
+}
+
 static void put_answer(struct bufw *w, const struct event_answer *a)
 {
 	size_t at = bufw_reserve(w, sizeof(uint32_t));
@@ -420,6 +449,9 @@ void event_encode(struct bufw *w, const struct event *e)
 		bufw_u64(w, e->tap.wall_start_ns);
 		bufw_u64(w, e->tap.duration_ns);
 		break;
+	case EVENT_MEMORY:
+		event_memory_encode(w, &e->memory);
+		break;
 	case EVENT_TYPE_COUNT:
 		assert(false);
 	}
@@ -479,6 +511,8 @@ static int take_payload(struct bufr *in, const void *data, size_t len, struct ev
 		e->tap.wall_start_ns = bufr_u64(in);
 		e->tap.duration_ns = bufr_u64(in);
 		return 0;
+	case EVENT_MEMORY:
+		return event_memory_decode(in, &e->memory);
 	case EVENT_TYPE_COUNT:
 		break;
 	}

@@ -34,10 +34,11 @@ enum event_type {
 	EVENT_LABELS,		/* the exporter's answer for a subject */
 	EVENT_RELABEL,		/* the settings changed: every subject is to be announced again */
 	EVENT_TAP,		/* a second aggregate begins: it gets every sample from now on, for so long */
+	EVENT_MEMORY,		/* the reader's answer for pages of a thread */
 	EVENT_TYPE_COUNT,
 };
 
-enum { EVENT_TARGETS_MAX = 256 };
+enum { EVENT_TARGETS_MAX = 256, EVENT_PAGES_MAX = 8, EVENT_PAGE_BYTES = 4096 };
 
 struct event_start {
 	uint64_t wall_ns;	/* of time_ns */
@@ -78,6 +79,14 @@ struct event_opened {
 	struct file_identity identity;
 	int fd;			/* -1 in a replay; ownership passes to the pipeline */
 };
+/* As it was when it was read: later than the sample that it was asked for. */
+struct event_memory {
+	uint64_t id;		/* of the question */
+	bool late;		/* the reader hung on it */
+	uint32_t npages;	/* as asked; 0: none could be read */
+	uint32_t present;	/* a bit for each that could; the bytes of the others are 0 */
+	const uint8_t *pages;	/* npages * EVENT_PAGE_BYTES */
+};
 struct event_answer {	/* ROWS, NAMES: the message as it came */
 	const struct msg_request *request;
 	const uint8_t *data;
@@ -117,6 +126,7 @@ struct event {
 		struct event_lost lost;
 		struct event_sample sample;
 		struct event_opened opened;
+		struct event_memory memory;
 		struct event_answer answer;
 		struct event_kernel kernel;
 		struct event_counters counters;
@@ -141,7 +151,7 @@ enum {
 /* Type and time are not part of the payload. A descriptor is not encoded. */
 void event_encode(struct bufw *w, const struct event *e);
 /*
- * Strings, arrays and the request of `ret` live in *ret_mem (free it; may be NULL); a sample and an
+ * Strings, arrays and the request of `ret` live in *ret_mem (free it; may be NULL); a sample, pages and an
  * answer's bytes are borrowed from `data`, which must be aligned to 8. -EBADMSG, -ENOMEM.
  */
 MUST_USE int event_decode(enum event_type type, uint64_t time_ns, const void *data, size_t len,

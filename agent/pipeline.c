@@ -23,6 +23,14 @@ const char *pipeline_drop_text(enum pipeline_drop d)
 	return texts[d];
 }
 
+static void tell_learned(void *arg, uint32_t tid, const struct abi_learned *l)
+{
+	struct pipeline *p = arg;
+
+	if (p->conf.ops->learn)
+		p->conf.ops->learn(p->conf.arg, tid, l);
+}
+
 int pipeline_new(struct pipeline **ret, const struct pipeline_conf *conf)
 {
 	CLEANUP(pipeline_freep) struct pipeline *p = calloc(1, sizeof(*p));
@@ -44,7 +52,7 @@ int pipeline_new(struct pipeline **ret, const struct pipeline_conf *conf)
 		return -ENOMEM;
 	if ((err = files_new(&p->files)) || (err = procs_new(&p->procs)) || (err = queue_new(&p->queue)) ||
 	    (err = asks_new(&p->asks, p->conf.parked_max_bytes)) ||
-	    (err = pending_new(&p->pending)) || (err = aggregate_new(&p->open, p->conf.aggregate_max_bytes)))
+	    (err = learn_new(&p->learn, tell_learned, p)) || (err = pending_new(&p->pending)) || (err = aggregate_new(&p->open, p->conf.aggregate_max_bytes)))
 		return err;
 	procs_on_end(p->procs, pipeline_process_ends, p);
 	*ret = TAKE(p);
@@ -60,6 +68,8 @@ struct pipeline *pipeline_free(struct pipeline *p)
 	for (uint32_t i = 0; i < p->ntaps; i++)
 		aggregate_free(p->taps[i].stacks);
 	aggregate_free(p->open);
+	pipeline_looks_free(p);
+	learn_free(p->learn);
 	pending_free(p->pending);
 	asks_free(p->asks);
 	queue_free(p->queue);
@@ -82,6 +92,7 @@ static int sweep(struct pipeline *p)
 	files_sweep(p->files, p->now_ns, FILE_KEEP_NS);
 	procs_sweep_exited(p->procs, p->now_ns);
 	pipeline_sweep_labels(p);
+	pipeline_sweep_learned(p);
 	p->stats.rows_evicted += files_limit_rows(p->files, p->conf.rows_max_bytes);
 	return pipeline_retry_files(p);
 }
@@ -190,7 +201,7 @@ static int handle(struct pipeline *p, const struct event *e)
 			return r;
 		/* Failed, or another file's alias: whoever waits for it tries again. */
 		asks_forget(p->asks, file);
-		return pipeline_retry(p, asks_take(p->asks, file), false);
+		return pipeline_retry_file(p, file);
 	}
 	case EVENT_ROWS:
 		return pipeline_take_rows(p, &e->answer);
@@ -210,6 +221,8 @@ static int handle(struct pipeline *p, const struct event *e)
 	case EVENT_TAP:
 		pipeline_begin_tap(p, &e->tap, e->time_ns);
 		return 0;
+	case EVENT_MEMORY:
+		return pipeline_take_memory(p, &e->memory);
 	case EVENT_TYPE_COUNT:
 		break;
 	}
@@ -219,7 +232,8 @@ static int handle(struct pipeline *p, const struct event *e)
 /* Only these make wishes for rows, or files that can be asked. */
 static bool may_ask_rows(enum event_type type)
 {
-	return type == EVENT_TURN || type == EVENT_OPENED || type == EVENT_ROWS || type == EVENT_WINDOW;
+	return type == EVENT_TURN || type == EVENT_OPENED || type == EVENT_ROWS || type == EVENT_WINDOW ||
+	       type == EVENT_MEMORY;
 }
 
 int pipeline_event(struct pipeline *p, const struct event *e)
@@ -253,6 +267,7 @@ size_t pipeline_bytes(const struct pipeline *p)
 {
 	size_t bytes = files_bytes(p->files) + files_rows_bytes(p->files) + procs_bytes(p->procs) +
 		       queue_bytes(p->queue) + asks_bytes(p->asks) + pending_bytes(p->pending) +
+		       pipeline_looks_bytes(p) +
 		       aggregate_bytes(p->open) + sizeof(*p->unwound) + sizeof(*p->view) + sizeof(*p);
 
 	for (uint32_t i = 0; i < p->ntaps; i++)

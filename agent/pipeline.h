@@ -41,6 +41,10 @@ struct pipeline_ops {
 	 * that, and is told again. Optional.
 	 */
 	bool (*filter)(void *arg, uint32_t pid, uint32_t keep_one_in);
+	/* What BPF is to copy of this thread from now on (sampler_learn()). Optional. */
+	void (*learn)(void *arg, uint32_t tid, const struct abi_learned *l);
+	/* Pages of a thread as they are now -> EVENT_MEMORY. Optional. */
+	int (*peek)(void *arg, const struct reader_peek *r);
 };
 
 /* Why a sample that BPF delivered is in no window. */

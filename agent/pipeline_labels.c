@@ -78,7 +78,10 @@ void pipeline_filter(struct pipeline *p, struct proc *proc)
 
 void pipeline_process_ends(void *arg, struct proc *proc)
 {
-	tell_filter(arg, proc, 1);
+	struct pipeline *p = arg;
+
+	tell_filter(p, proc, 1);
+	learn_forget(p->learn, proc->pid); /* what calls exec is then its first thread */
 }
 
 /* ---- answers ---- */

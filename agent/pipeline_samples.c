@@ -36,23 +36,32 @@ static int aggregate_unwound(struct pipeline *p, struct subject *subject, const 
 	return 0;
 }
 
+int pipeline_want_rows(struct pipeline *p, const struct maps *maps, uint32_t pid)
+{
+	int err = asks_want(p->asks, &p->unwound->want);
+
+	if (!err && p->unwound->want.file->state == FILE_NEW)
+		err = pipeline_open_wanted(p, maps, pid, p->unwound->want.file);
+	return err;
+}
+
 /*
- * Unwinds with what is known. 0: aggregated. 1: rows of p->unwound->want are missing, and they have
- * been wished for.
+ * Unwinds with what is known. 0: aggregated, and *s may have been taken. 1: rows of p->unwound->want
+ * are missing, and they have been wished for.
  */
-static int try_sample(struct pipeline *p, const struct sample *s, const struct maps *maps,
-		      struct subject *subject, bool settle, bool guess)
+static int try_sample(struct pipeline *p, struct sample **s, struct maps *maps, struct subject *subject,
+		      bool settle, bool guess)
 {
 	struct sample_view *v = p->view;
 	uint32_t nguesses = 0;
 	int err;
 
-	sample_view(s, v);
-	if (unwind_run(&v->user, maps, settle, p->unwound) != UNWIND_WANT)
-		return aggregate_unwound(p, subject, v, s->time_ns);
-	err = asks_want(p->asks, &p->unwound->want);
-	if (!err && p->unwound->want.file->state == FILE_NEW)
-		err = pipeline_open_wanted(p, maps, subject->pid, p->unwound->want.file);
+	sample_view(*s, v);
+	if (unwind_run(&v->user, maps, settle, p->unwound) != UNWIND_WANT) {
+		err = aggregate_unwound(p, subject, v, (*s)->time_ns);
+		return err ? err : pipeline_learn(p, s, maps);
+	}
+	err = pipeline_want_rows(p, maps, subject->pid);
 	if (err)
 		return err;
 	if (guess)
@@ -120,7 +129,7 @@ int pipeline_unwind_sample(void *arg, struct sample *sample)
 		pipeline_count_drop(p, PIPELINE_DROP_FILTERED);
 		return 0;
 	}
-	r = try_sample(p, s, proc->maps, proc->subject, false, true);
+	r = try_sample(p, &s, proc->maps, proc->subject, false, true);
 	if (r == 1)
 		r = park(p, &s, proc->maps, proc->subject);
 	if (r == -ENOMEM) {
@@ -137,7 +146,7 @@ int pipeline_retry(struct pipeline *p, struct parked *list, bool settle)
 
 	for (struct parked *next; list; list = next) {
 		bool late = settle || p->now_ns - MIN(p->now_ns, list->since_ns) > PARKED_MAX_NS;
-		int r = err ? err : try_sample(p, list->sample, list->maps, list->subject, late, false);
+		int r = err ? err : try_sample(p, &list->sample, list->maps, list->subject, late, false);
 
 		next = list->next;
 		if (r == 1) {
@@ -154,6 +163,13 @@ int pipeline_retry(struct pipeline *p, struct parked *list, bool settle)
 		err = err ? err : r;
 	}
 	return err;
+}
+
+int pipeline_retry_file(struct pipeline *p, const struct file *file)
+{
+	int err = pipeline_retry(p, asks_take(p->asks, file), false);
+
+	return err ? err : pipeline_retry_looks(p, file);
 }
 
 int pipeline_settle_overdue(struct pipeline *p, uint64_t before_ns)
@@ -192,7 +208,7 @@ int pipeline_ask_rows(struct pipeline *p)
 		/* Failed, or found to be another file: whoever waits finds out by trying again. */
 		file_ref(file);
 		asks_forget(p->asks, file);
-		err = pipeline_retry(p, asks_take(p->asks, file), false);
+		err = pipeline_retry_file(p, file);
 		file_unref(file);
 	}
 	return err;
@@ -224,5 +240,5 @@ int pipeline_take_rows(struct pipeline *p, const struct event_answer *a)
 	if (err)
 		return err;
 	asks_answered(p->asks, file);
-	return pipeline_retry(p, asks_take(p->asks, file), false);
+	return pipeline_retry_file(p, file);
 }

@@ -3,15 +3,17 @@
  *
  * pipeline.c dispatches events and turns; pipeline_world.c keeps processes, mappings and files;
  * pipeline_samples.c unwinds samples and asks for the rows that they miss; pipeline_labels.c announces
- * subjects and takes the answers; pipeline_windows.c names and hands on windows and taps.
+ * subjects and takes the answers; pipeline_learn.c teaches BPF what it has to copy; pipeline_windows.c
+ * names and hands on windows and taps.
  *
- * For these five files only.
+ * For these six files only.
  */
 #ifndef AGENT_PIPELINE_STATE_H
 #define AGENT_PIPELINE_STATE_H
 
 #include "agent/aggregate.h"
 #include "agent/asks.h"
+#include "agent/learn.h"
 #include "agent/pending.h"
 #include "agent/pipeline.h"
 #include "agent/procs.h"
@@ -55,6 +57,10 @@ struct pipeline {
 	/* Oldest first; one more for the last window. Taps count until they are handed on. */
 	struct closing closing[CLOSING_MAX + 1 + EXPORT_TAPS_MAX];
 	uint32_t nclosing;
+	struct learn *learn;
+	struct look *looks;			/* pipeline_learn.c's */
+	uint32_t nlooks, nlooks_second;
+	uint64_t last_look, looks_second_ns, looks_paused_ns;
 	struct pending *pending;
 	uint32_t relabeling;			/* number of the present one, from 1 */
 	struct event_window put_off;		/* what the next window is to begin with; duration 0: nothing */
@@ -97,6 +103,21 @@ MUST_USE int pipeline_retry(struct pipeline *p, struct parked *list, bool settle
 MUST_USE int pipeline_settle_overdue(struct pipeline *p, uint64_t before_ns);
 MUST_USE int pipeline_ask_rows(struct pipeline *p);
 MUST_USE int pipeline_take_rows(struct pipeline *p, const struct event_answer *a);
+
+/* p->unwound->want is wished for, and its file is to be opened. pid: a process with these maps. */
+MUST_USE int pipeline_want_rows(struct pipeline *p, const struct maps *maps, uint32_t pid);
+/* What waits for rows of this file tries again. */
+MUST_USE int pipeline_retry_file(struct pipeline *p, const struct file *file);
+
+/* ---- pipeline_learn.c ---- */
+
+/* Of the sample that was just unwound (p->view, p->unwound); takes it when it wants to keep it. */
+MUST_USE int pipeline_learn(struct pipeline *p, struct sample **s, struct maps *maps);
+MUST_USE int pipeline_take_memory(struct pipeline *p, const struct event_memory *m);
+MUST_USE int pipeline_retry_looks(struct pipeline *p, const struct file *file);
+void pipeline_sweep_learned(struct pipeline *p);
+void pipeline_looks_free(struct pipeline *p);
+size_t pipeline_looks_bytes(const struct pipeline *p);	/* with what is learned */
 
 /* ---- pipeline_labels.c ---- */
 

@@ -265,6 +265,7 @@ static int on_thread_exit(struct pipeline *p, const struct event *e)
 {
 	struct proc *proc;
 
+	learn_forget(p->learn, e->exit.tid);
 	procs_thread_exit(p->procs, e->exit.pid, e->exit.tid == e->exit.pid, e->time_ns);
 	proc = procs_find(p->procs, e->exit.pid);
 	if (proc && proc->exited_ns)
@@ -282,6 +283,7 @@ int pipeline_apply_sideband(void *arg, const struct event *e)
 	case EVENT_COMM:
 		return e->comm.exec ? procs_exec(p->procs, e->comm.pid, e->time_ns) : 0;
 	case EVENT_FORK:
+		learn_forget(p->learn, e->fork.tid);
 		if (e->fork.pid != e->fork.ppid)
 			return procs_fork(p->procs, e->fork.pid, e->fork.ppid, e->time_ns);
 		procs_thread_start(p->procs, e->fork.pid);

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
 
 #include "agent/reader_box.h"
 #include "agent/reader_cgroup.h"
@@ -106,6 +107,32 @@ int reader_cgroups_decode(struct bufr *in, struct reader_cgroups *ret)
 	if (err)
 		return err;
 	*ret = c;
+	return 0;
+}
+
+void reader_peek_encode(struct bufw *w, const struct reader_peek *p)
+{
+	bufw_u64(w, p->id);
+	bufw_u32(w, p->tid);
+	bufw_u32(w, p->npages);
+	for (uint32_t i = 0; i < p->npages && i < EVENT_PAGES_MAX; i++)
+		bufw_u64(w, p->pages[i]);
+}
+
+int reader_peek_decode(struct bufr *in, struct reader_peek *ret)
+{
+	struct reader_peek p = {};
+	int err;
+
+	p.id = bufr_u64(in);
+	p.tid = bufr_u32(in);
+	p.npages = bufr_count(in, EVENT_PAGES_MAX, sizeof(uint64_t));
+	for (uint32_t i = 0; i < p.npages; i++)
+		p.pages[i] = bufr_u64(in);
+	err = bufr_end(in);
+	if (err)
+		return err;
+	*ret = p;
 	return 0;
 }
 
@@ -243,6 +270,32 @@ static int serve_cgroups(struct reader *r, struct bufr *in)
 	return reply(r, READER_TEXT, -1);
 }
 
+/* Page by page: one call for all would end at the first that is not there. */
+static int serve_peek(struct reader *r, struct bufr *in)
+{
+	static uint8_t pages[EVENT_PAGES_MAX][EVENT_PAGE_BYTES];
+	struct event_memory memory = { .pages = pages[0] };
+	struct reader_peek asked;
+	int err = reader_peek_decode(in, &asked);
+
+	if (err)
+		return err;
+	memory.id = asked.id;
+	memory.npages = asked.npages;
+	for (uint32_t i = 0; i < asked.npages; i++) {
+		struct iovec local = { pages[i], EVENT_PAGE_BYTES };
+		struct iovec remote = { (void *)(uintptr_t)asked.pages[i], EVENT_PAGE_BYTES };
+
+		if (process_vm_readv((pid_t)asked.tid, &local, 1, &remote, 1, 0) == EVENT_PAGE_BYTES)
+			memory.present |= 1u << i;
+		else
+			memset(pages[i], 0, sizeof(pages[i]));
+	}
+	bufw_reset(&r->out);
+	event_memory_encode(&r->out, &memory);
+	return reply(r, READER_MEMORY, -1);
+}
+
 static int serve_config(struct reader *r, struct bufr *in)
 {
 	CLEANUP_FREE char *path = bufr_strdup(in, EVENT_PATH_MAX);
@@ -272,6 +325,8 @@ static int serve_one(struct reader *r, const struct ipc_msg *msg)
 		return serve_cgroups(r, &in);
 	case READER_CONFIG:
 		return serve_config(r, &in);
+	case READER_PEEK:
+		return serve_peek(r, &in);
 	default:
 		return -EBADMSG;
 	}

@@ -30,6 +30,8 @@ enum reader_type {
 	 * EINVAL for what is no regular file or no such path, EFBIG over READER_CONFIG_MAX bytes.
 	 */
 	READER_CONFIG = 8,
+	READER_PEEK = 9,	/* struct reader_peek -> MEMORY */
+	READER_MEMORY = 10,	/* struct event_memory */
 };
 
 enum {
@@ -67,6 +69,17 @@ struct reader_open {
 };
 
 /*
+ * Pages of a live thread's memory, as they are now. That can hang as a file can (userfaultfd), and brings
+ * pages in that were never touched or are swapped out.
+ */
+struct reader_peek {
+	uint64_t id;
+	uint32_t tid;
+	uint32_t npages;
+	uint64_t pages[EVENT_PAGES_MAX];	/* addresses, multiples of EVENT_PAGE_BYTES */
+};
+
+/*
  * The lines of /proc/PID/cgroup. When the process is gone, or so nearly that it is in no control group
  * any more, the one line `0::PATH` of the control group with this id, when that still exists (a handle
  * of type FILEID_KERNFS, Linux 5.5, on the mount of its hierarchy; else none).
@@ -96,6 +109,8 @@ void reader_open_encode(struct bufw *w, const struct reader_open *r);
 MUST_USE int reader_open_decode(struct bufr *in, struct reader_open *ret); /* ret->path is heap: free it */
 void reader_cgroups_encode(struct bufw *w, const struct reader_cgroups *c);
 MUST_USE int reader_cgroups_decode(struct bufr *in, struct reader_cgroups *ret);
+void reader_peek_encode(struct bufw *w, const struct reader_peek *p);
+MUST_USE int reader_peek_decode(struct bufr *in, struct reader_peek *ret);
 void reader_text_encode(struct bufw *w, const struct reader_text *t);
 MUST_USE int reader_text_decode(struct bufr *in, struct reader_text *ret); /* text is borrowed */
 void reader_opened_encode(struct bufw *w, const struct reader_opened *r);
@@ -103,6 +118,10 @@ MUST_USE int reader_opened_decode(struct bufr *in, struct reader_opened *ret);
 /* EVENT_PROCESS as bytes; shared with the event log. Decoded strings and maps live in `ret_mem`: free it. */
 void event_process_encode(struct bufw *w, const struct event_process *p);
 MUST_USE int event_process_decode(struct bufr *in, struct event_process *ret, void **ret_mem);
+
+/* EVENT_MEMORY as bytes, likewise; the pages are borrowed. */
+void event_memory_encode(struct bufw *w, const struct event_memory *m);
+MUST_USE int event_memory_decode(struct bufr *in, struct event_memory *ret);
 
 /* The reader's main; its exit status. */
 MUST_USE int reader_main(void);

@@ -18,6 +18,7 @@ static int allow_plain(scmp_filter_ctx f)
 		SCMP_SYS(openat2), SCMP_SYS(read), SCMP_SYS(pread64), SCMP_SYS(readlinkat),
 		SCMP_SYS(readlink), SCMP_SYS(getdents64), SCMP_SYS(fstat), SCMP_SYS(newfstatat),
 		SCMP_SYS(statx), SCMP_SYS(fstatfs), SCMP_SYS(lseek), SCMP_SYS(close),
+		SCMP_SYS(process_vm_readv),
 		/* the channel, and the memfds of large messages and of copies */
 		SCMP_SYS(recvmsg), SCMP_SYS(sendmsg), SCMP_SYS(poll), SCMP_SYS(ppoll),
 		SCMP_SYS(memfd_create), SCMP_SYS(ftruncate), SCMP_SYS(fcntl), SCMP_SYS(write),

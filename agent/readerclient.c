@@ -16,13 +16,14 @@ enum {
 };
 #define DEADLINE_NS (2 * NSEC_PER_SEC)
 
-enum ask_kind { ASK_OPEN, ASK_SCAN, ASK_CGROUPS, ASK_CONFIG };
+enum ask_kind { ASK_OPEN, ASK_SCAN, ASK_CGROUPS, ASK_CONFIG, ASK_PEEK };
 
 struct ask {
 	enum ask_kind kind;
 	uint32_t nends, nlate;
 	union {
 		uint64_t file_id;	/* ASK_OPEN */
+		uint64_t peek_id;	/* ASK_PEEK */
 		uint32_t last_pid;	/* ASK_SCAN: told so far */
 		readerclient_text_fn *text;	/* ASK_CGROUPS */
 		readerclient_file_fn *file;	/* ASK_CONFIG */
@@ -136,6 +137,24 @@ static int answer_config(struct ask *a, struct ipc_msg *msg)
 	return CHILD_ANSWERED;
 }
 
+static int answer_peek(struct readerclient *c, struct ask *a, const struct ipc_msg *msg)
+{
+	struct event e = { .type = EVENT_MEMORY, .time_ns = clock_mono_ns() };
+	struct bufr in;
+	int err;
+
+	bufr_init(&in, msg->data, msg->len);
+	err = msg->type == READER_MEMORY ? event_memory_decode(&in, &e.memory) : -EBADMSG;
+	if (!err && e.memory.id != a->peek_id)
+		err = -EBADMSG;
+	if (!err)
+		err = c->fn(c->arg, &e);
+	if (err)
+		return err;
+	free(a);
+	return CHILD_ANSWERED;
+}
+
 static int on_answer(void *arg, void *tag, struct ipc_msg *msg)
 {
 	struct readerclient *c = arg;
@@ -152,6 +171,8 @@ static int on_answer(void *arg, void *tag, struct ipc_msg *msg)
 		return answer_cgroups(a, msg);
 	case ASK_CONFIG:
 		return answer_config(a, msg);
+	case ASK_PEEK:
+		return answer_peek(c, a, msg);
 	}
 	return -EBADMSG;
 }
@@ -187,6 +208,14 @@ static void scan_trouble(struct readerclient *c, struct ask *a, bool late)
 	free(a);
 }
 
+static int tell_no_memory(struct readerclient *c, const struct ask *a)
+{
+	struct event e = { .type = EVENT_MEMORY, .time_ns = clock_mono_ns(),
+			   .memory = { .id = a->peek_id, .late = a->nlate > 0 } };
+
+	return c->fn(c->arg, &e);
+}
+
 static int answer_failed(struct readerclient *c, const struct ask *a)
 {
 	switch (a->kind) {
@@ -194,6 +223,8 @@ static int answer_failed(struct readerclient *c, const struct ask *a)
 		return a->text(a->arg, "", false);
 	case ASK_CONFIG:
 		return a->file(a->arg, &(struct reader_opened){ .error = a->nlate ? ETIMEDOUT : EIO }, -1);
+	case ASK_PEEK:
+		return tell_no_memory(c, a);
 	default:
 		return tell_opened(c, &(struct event_opened){ .file_id = a->file_id, .fd = -1 });
 	}
@@ -349,6 +380,18 @@ int readerclient_config(struct readerclient *c, const char *path, readerclient_f
 		return c->err;
 	bufw_str(&w, path);
 	return ask_new(c, READER_CONFIG, &w, &(struct ask){ .kind = ASK_CONFIG, .file = fn, .arg = arg });
+}
+
+int readerclient_peek(struct readerclient *c, const struct reader_peek *p)
+{
+	CLEANUP(bufw_fini) struct bufw w = {};
+
+	if (c->err)
+		return c->err;
+	if (child_pending(c->child) >= PENDING_MAX)
+		return -ENOBUFS;
+	reader_peek_encode(&w, p);
+	return ask_new(c, READER_PEEK, &w, &(struct ask){ .kind = ASK_PEEK, .peek_id = p->id });
 }
 
 size_t readerclient_pending(const struct readerclient *c)

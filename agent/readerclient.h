@@ -22,7 +22,7 @@ struct readerclient_conf {
 	uint64_t deadline_ns;	/* of one request; 0: 2 s */
 };
 
-/* Called with EVENT_PROCESS and EVENT_OPENED; time_ns is when the answer arrived. */
+/* Called with EVENT_PROCESS, EVENT_OPENED and EVENT_MEMORY; time_ns is when the answer arrived. */
 MUST_USE int readerclient_new(struct readerclient **ret, struct loop *loop,
 			      const struct readerclient_conf *conf, event_fn *fn, void *arg);
 struct readerclient *readerclient_free(struct readerclient *c); /* kills the reader */
@@ -32,6 +32,8 @@ MUST_USE int readerclient_scan(struct readerclient *c); /* start-up: all process
 bool readerclient_scanning(const struct readerclient *c);
 /* -ENOBUFS: thousands wait already; ask again later. */
 MUST_USE int readerclient_open(struct readerclient *c, const struct reader_open *r);
+/* -ENOBUFS as above. */
+MUST_USE int readerclient_peek(struct readerclient *c, const struct reader_peek *p);
 /*
  * text is NUL-terminated and borrowed, "" when there is nothing to read; is_of_cgroup as in struct
  * reader_text.

@@ -291,11 +291,12 @@ static void walk_init(struct walk *w, const struct unwind_input *in, const struc
 	w->ret = ret;
 	ret->nframes = 0;
 	ret->want = (struct unwind_want){ 0 };
-	ret->root_cfa = ret->missing = 0;
+	ret->root_cfa = ret->missing = ret->used = 0;
 	memset(&w->c, 0, sizeof(w->c));
 	memcpy(w->c.regs, in->regs, nregs * sizeof(*in->regs));
 	w->c.in = in;
 	w->c.window = in->windows;
+	w->c.used = 1;
 	w->c.valid = UNWIND_BIT(nregs) - 1;
 	w->c.floor = w->c.base = sp - MIN(sp, (uint64_t)ABI_RED_ZONE);
 }
@@ -350,6 +351,7 @@ int unwind_run(const struct unwind_input *in, const struct maps *maps, bool sett
 		w.c.skips_none = true;
 		r = walk(&w);
 	}
+	ret->used = w.c.used;
 	/* Half of an old image's stack, or of the new one's, is no stack. */
 	if (r == UNWIND_DONE && ret->outcome != UNWIND_COMPLETE && in->flags & ABI_F_IN_EXEC) {
 		ret->nframes = 0;

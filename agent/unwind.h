@@ -23,7 +23,8 @@
 #include "agent/rows.h"
 #include "bpf/abi.h"
 
-enum { UNWIND_FRAMES_MAX = 8192, UNWIND_WINDOWS_MAX = 24 };
+/* Windows: those of a sample, and as many again that come late (pipeline_learn.c); bits of `used`. */
+enum { UNWIND_FRAMES_MAX = 8192, UNWIND_WINDOWS_MAX = 56 };
 
 /* How a stack ended. One list: enum, metric text, synthetic root frame ("" = none). */
 #define UNWIND_OUTCOMES(X)						\
@@ -92,6 +93,7 @@ struct unwind_result {
 	struct unwind_want want;	/* when unwind_run() returned UNWIND_WANT */
 	uint64_t root_cfa;		/* of a complete stack, 0 unknown */
 	uint64_t missing;		/* of a truncated one: an address that no window held */
+	uint64_t used;			/* the windows that were read, a bit each */
 };
 
 enum { UNWIND_DONE = 0, UNWIND_WANT = 1 };

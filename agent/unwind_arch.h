@@ -51,6 +51,7 @@ struct unwind_cursor {
 	uint64_t base;	  /* the stack that we are on lies above */
 	uint64_t floor;	  /* the caller's stack pointer must lie above */
 	uint64_t missing; /* the address that a TRUNCATED step wanted */
+	uint64_t used;	  /* as struct unwind_result */
 	bool is_return;	  /* the pc is a return address, not interrupted */
 	bool backward;	  /* the last step did not go up: another stack, or a circle */
 };

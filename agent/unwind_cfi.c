@@ -23,6 +23,7 @@ const uint8_t *unwind_bytes(struct unwind_cursor *c, uint64_t addr, uint64_t len
 
 		if (unwind_in_window(w, addr, len) && !in_hole(w, addr - w->address, len)) {
 			c->window = w;
+			c->used |= 1ull << i;
 			return w->data + (addr - w->address);
 		}
 	}
@@ -405,6 +406,7 @@ enum unwind_step unwind_rules_step(struct unwind_cursor *c, const struct row *ro
 	caller.valid |= UNWIND_BIT(UNWIND_PC);
 	caller.window = c->window;
 	caller.missing = c->missing;
+	caller.used = c->used;
 	caller.wants_skipped = c->wants_skipped;
 	*c = caller;
 	return UNWIND_STEP_OK;

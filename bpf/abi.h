@@ -36,6 +36,7 @@ typedef uint64_t abi_u64;
 #define ABI_KSTACK_MAX 127		/* kernel frames */
 #define ABI_LEARNED_PAGES 15		/* what one record holds */
 #define ABI_LEARNED_STACKS 8
+#define ABI_LEARNED_THREADS 1024	/* of which something is known */
 #define ABI_XSAVE_SIZES 2		/* that the XSAVE area of a signal's frame may have */
 #define ABI_RED_ZONE 128		/* bytes below the stack pointer that belong to the stack */
 
@@ -116,6 +117,7 @@ enum abi_window_id {
 /*
  * What userspace knows of a thread's memory (sampler_learn()): the next samples bring those of these
  * pages that are in no other window; and while sp is inside one of these stacks, its end is the top.
+ * The agent is woken for each cut stack of a thread of which nothing is known.
  */
 struct abi_range {
 	abi_u64 low, high;

@@ -44,7 +44,7 @@ __u32 nfilters; /* entries of it, told by the agent: without any, nobody looks *
 /* What is known of threads, by tid, and where the threads of a process have Go's g, by tgid. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, ABI_LEARNED_THREADS);
 	__type(key, __u32);
 	__type(value, struct abi_learned);
 } learned SEC(".maps");
@@ -80,6 +80,7 @@ struct {
 struct work {
 	struct abi_record head; /* of every part; size, sections and flags are of the one at hand */
 	__u64 has_regs;		/* of the user side */
+	__u64 urgent;		/* a cut stack of a thread of which nothing is known */
 	__u64 part, nparts;	/* the one at hand, and how many */
 	__u64 off;		/* how far it is written */
 	struct stack_plan plan;
@@ -172,6 +173,8 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 	stack_plan(&w->plan, &of, sp);
 	if (of.learned)
 		stack_plan_pages(&w->plan, of.learned);
+	else
+		w->urgent = w->plan.flags & ABI_F_CUT;
 	return flags | w->plan.flags;
 }
 
@@ -233,6 +236,7 @@ int sample(struct regs_context *ctx)
 		return 0;
 	fill_header(ctx, task, &w->head, c->n[ABI_CNT_SEEN], keep_one_in);
 	w->has_regs = false;
+	w->urgent = 0;
 	w->part = 0;
 	w->plan.nwindows = 0;
 	w->plan.windows[0].len = 0;
@@ -264,7 +268,7 @@ static __always_inline void submit(struct work *w, struct abi_record *rec, __u64
 	bool last = w->part + 1 >= w->nparts;
 	__u64 flags;
 
-	if (last && bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) > wakeup_bytes)
+	if (last && (w->urgent || bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) > wakeup_bytes))
 		flags = BPF_RB_FORCE_WAKEUP;
 	else
 		flags = BPF_RB_NO_WAKEUP;

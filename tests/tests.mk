@@ -168,7 +168,7 @@ WORKLOADS := chain_c chain_pie chain_nopie chain_static chain_stripped chain_lld
 	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin refuse user \
 	chain_debug_frame chain_no_cfi chain_static_pie odd_rows odd_roots plt_lazy plt_sec plt_got plt_lld \
 	vfork_loop noreturn realign own_sigreturn deep jit_page spin32 no_start_cfi no_start_debug short_threads \
-	libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two
+	pieces split_stack libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two
 WORKLOAD_CFLAGS := -O2 -g -fomit-frame-pointer -fstack-protector-strong -D_GNU_SOURCE $(WARN)
 WORKLOAD_SOURCE_chain_pie := chain_c.c
 WORKLOAD_SOURCE_chain_nopie := chain_c.c
@@ -197,6 +197,8 @@ WORKLOAD_FLAGS_plt_lld := -fno-builtin -fuse-ld=lld -Wl,-z,lazy
 WORKLOAD_CC_plt_lld := /usr/bin/clang
 WORKLOAD_FLAGS_odd_roots := -pthread
 WORKLOAD_FLAGS_short_threads := -pthread
+WORKLOAD_FLAGS_pieces := -pthread
+WORKLOAD_FLAGS_split_stack := -fsplit-stack
 WORKLOAD_SOURCE_spin32 := spin32.S
 WORKLOAD_FLAGS_spin32 := -m32 -nostdlib -static
 WORKLOAD_SOURCE_no_start_cfi := no_start_files.S
@@ -249,6 +251,8 @@ TEST_OBJS_announce := $(OUT)/agent/announce.o $(OUT)/base/clock.o $(ALLOC_FAIL_O
 TEST_LDFLAGS_announce := $(ALLOC_FAIL_LDFLAGS)
 
 # agent: from events to batches, and the children
+UNIT += lessons pipeline_learn
+TEST_OBJS_lessons := $(OUT)/agent/learn.o
 UNIT += procs queue aggregate batch window pending pipeline pipeline_life pipeline_labels pipeline_taps child symclient kallsyms command
 TEST_OBJS_procs := $(call obj,agent,procs maps files rows) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_procs := $(ALLOC_FAIL_LDFLAGS)
@@ -259,11 +263,12 @@ TEST_LDFLAGS_aggregate := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_batch := $(OUT)/agent/batch.o $(EXPORT_MSG_OBJS) $(BASE_OBJS) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_batch := $(ALLOC_FAIL_LDFLAGS)
 PIPELINE_OBJS := $(UNWIND_OBJS) $(call obj,agent,procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
-	pending pipeline_labels pipeline_windows \
+	pending learn pipeline_learn pipeline_labels pipeline_windows \
 	event event_log) \
 	$(OUT)/symbolizer/msg.o $(EXPORT_MSG_OBJS) $(BASE_OBJS)
 TEST_OBJS_window := $(PIPELINE_OBJS)
 TEST_OBJS_pipeline := $(PIPELINE_OBJS) $(call obj,tests/unit,pipeline_fixture rows_fixture)
+TEST_OBJS_pipeline_learn := $(TEST_OBJS_pipeline)
 TEST_OBJS_pipeline_life := $(TEST_OBJS_pipeline)
 TEST_OBJS_pipeline_labels := $(TEST_OBJS_pipeline)
 TEST_OBJS_pipeline_taps := $(TEST_OBJS_pipeline)

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "tests/unit/rows_fixture.h"
 
-#define STACK 0x7ffc00001000ull
 #define CODE_BYTES (1ull << 20)
 #define VADDR 0x400000ull
 enum { CHAIN_MAX = 64 };
@@ -152,9 +151,28 @@ static bool on_filter(void *arg, uint32_t pid, uint32_t keep_one_in)
 	return true;
 }
 
+static void on_learn(void *arg, uint32_t tid, const struct abi_learned *l)
+{
+	struct world *w = arg;
+
+	w->nlearned++;
+	w->learned_tid = tid;
+	w->learned = *l;
+}
+
+static int on_peek(void *arg, const struct reader_peek *r)
+{
+	struct world *w = arg;
+
+	w->npeeks++;
+	w->peek = *r;
+	return 0;
+}
+
 static const struct pipeline_ops ops = { .open = on_open, .rows = on_rows, .names = on_names,
 					 .kernel = on_kernel, .rescan = on_rescan, .batch = on_batch,
-					 .announce = on_announce, .filter = on_filter, .refused = on_refused };
+					 .announce = on_announce, .filter = on_filter, .refused = on_refused,
+					     .learn = on_learn, .peek = on_peek };
 
 void world_init(struct world *w, const struct pipeline_conf *conf)
 {
@@ -327,7 +345,7 @@ static void send_sample(struct world *w, const struct sample_bytes *s)
 	world_event(w, &e);
 }
 
-void world_sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_t *pcs, uint32_t n)
+static void sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_t *pcs, uint32_t n, bool cut)
 {
 	uint64_t regs[ABI_X86_NREGS] = { 0 }, stack[ABI_RED_ZONE / 8 + CHAIN_MAX] = { 0 };
 	struct sample_bytes s;
@@ -335,12 +353,23 @@ void world_sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_
 	assert(n >= 1 && n < CHAIN_MAX);
 	init_sample(w, &s, time_ns, pid);
 	regs[ABI_X86_RIP] = pcs[0];
-	regs[ABI_X86_RSP] = STACK;
+	regs[ABI_X86_RSP] = WORLD_STACK;
 	memcpy(stack + ABI_RED_ZONE / 8, pcs + 1, (n - 1) * sizeof(*pcs));
 	add_section(&s, (struct abi_section){ .kind = ABI_SEC_REGS }, regs, sizeof(regs));
-	add_section(&s, (struct abi_section){ .kind = ABI_SEC_STACK, .address = STACK - ABI_RED_ZONE }, stack,
-		    (uint32_t)(ABI_RED_ZONE + n * 8));
+	add_section(&s, (struct abi_section){ .kind = ABI_SEC_STACK, .address = WORLD_STACK - ABI_RED_ZONE }, stack,
+		    (uint32_t)(ABI_RED_ZONE + (n - cut) * 8));
+	s.r.flags |= cut ? ABI_F_CUT : 0;
 	send_sample(w, &s);
+}
+
+void world_sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_t *pcs, uint32_t n)
+{
+	sample(w, time_ns, pid, pcs, n, false);
+}
+
+void world_cut_sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_t *pcs, uint32_t n)
+{
+	sample(w, time_ns, pid, pcs, n, true);
 }
 
 void world_kernel_sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_t *addresses, uint32_t n)
@@ -563,6 +592,22 @@ void world_tap(struct world *w, uint64_t time_ns, uint64_t id, uint64_t duration
 	struct event e = { .type = EVENT_TAP, .time_ns = time_ns,
 			   .tap = { .id = id, .wall_start_ns = time_ns + 7, .duration_ns = duration_ns } };
 
+	world_event(w, &e);
+}
+
+void world_memory(struct world *w, uint64_t time_ns, const uint64_t *const *pages, bool late)
+{
+	struct event e = { .type = EVENT_MEMORY, .time_ns = time_ns,
+			   .memory = { .id = w->peek.id, .late = late, .npages = late ? 0 : w->peek.npages } };
+	uint8_t bytes[EVENT_PAGES_MAX * EVENT_PAGE_BYTES] = { 0 };
+
+	for (uint32_t i = 0; i < e.memory.npages; i++) {
+		if (!pages[i])
+			continue;
+		memcpy(bytes + i * EVENT_PAGE_BYTES, pages[i], EVENT_PAGE_BYTES);
+		e.memory.present |= 1u << i;
+	}
+	e.memory.pages = bytes;
 	world_event(w, &e);
 }
 

@@ -59,6 +59,11 @@ struct world {
 	uint64_t nsent;			/* first parts handed in */
 	uint64_t seq;
 	uint64_t last_refused;		/* the tap */
+	uint32_t nlearned;		/* times that something was, of the thread and what it was */
+	uint32_t learned_tid;
+	struct abi_learned learned;
+	uint32_t npeeks;
+	struct reader_peek peek;	/* the last */
 	uint32_t nrefused[EXPORT_REFUSAL_COUNT];	/* taps, as told */
 	uint64_t moved;			/* added to the control group id of each sample, which is 1000 + pid */
 };
@@ -79,6 +84,9 @@ void world_scanned(struct world *w, uint64_t time_ns, uint32_t pid, uint32_t ppi
 		   const char *path);
 /* A sample whose registers and stack say pcs[0] was called from pcs[1] - 1, and so on. */
 void world_sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_t *pcs, uint32_t n);
+/* The same, but what lies above the last of them was not copied: its address is WORLD_STACK + 8 * (n - 1). */
+#define WORLD_STACK 0x7ffc00001000ull
+void world_cut_sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_t *pcs, uint32_t n);
 void world_kernel_sample(struct world *w, uint64_t time_ns, uint32_t pid, const uint64_t *addresses, uint32_t n);
 void world_turn(struct world *w, uint64_t time_ns);
 void world_window(struct world *w, uint64_t time_ns, bool last);
@@ -101,6 +109,9 @@ void world_labels(struct world *w, uint64_t time_ns, uint64_t id, uint32_t keep_
 		  const struct event_label *labels, uint32_t n);
 void world_relabel(struct world *w, uint64_t time_ns);
 void world_tap(struct world *w, uint64_t time_ns, uint64_t id, uint64_t duration_ns);
+
+/* The answer to the last peek: pages as asked, the words of each are these; NULL: it is not there. */
+void world_memory(struct world *w, uint64_t time_ns, const uint64_t *const *pages, bool late);
 
 /* Opens, rows, names, until nothing is asked any more. */
 void world_settle(struct world *w, uint64_t time_ns);

@@ -24,6 +24,7 @@ static const struct event_kernel_symbol symbols[] = {
 	{ 0xffffffff81000000, 0, "_stext", "[kernel]" },
 	{ 0xffffffffc0000010, 0x10, "", "[ext4]" },
 };
+static const uint8_t pages[2][EVENT_PAGE_BYTES] = { { 0 }, { 1, [EVENT_PAGE_BYTES - 1] = 9 } };
 static const struct event_label labels[] = {
 	{ "service_name", "nginx" }, { "empty", "" }, { "odd\n", "\x01\xff" },
 };
@@ -91,6 +92,9 @@ static struct event example(enum event_type type)
 		break;
 	case EVENT_TAP:
 		e.tap = (struct event_tap){ UINT64_MAX, 2, 30000000000ull };
+		break;
+	case EVENT_MEMORY:
+		e.memory = (struct event_memory){ 5, true, 2, 2, pages[0] };
 		break;
 	case EVENT_RELABEL:
 	case EVENT_TURN:
@@ -218,6 +222,11 @@ static void assert_same(const struct event *a, const struct event *b)
 		break;
 	case EVENT_TAP:
 		assert_memory_equal(&a->tap, &b->tap, sizeof(a->tap));
+		break;
+	case EVENT_MEMORY:
+		assert_true(a->memory.id == b->memory.id && a->memory.late == b->memory.late &&
+			    a->memory.npages == b->memory.npages && a->memory.present == b->memory.present);
+		assert_memory_equal(a->memory.pages, b->memory.pages, a->memory.npages * EVENT_PAGE_BYTES);
 		break;
 	case EVENT_RELABEL:
 	case EVENT_TURN:
@@ -348,6 +357,24 @@ static void labels_over_a_limit_are_refused(void **state UNUSED)
 	free(mem);
 }
 
+static void pages_that_were_not_sent_are_not_present(void **state UNUSED)
+{
+	struct event in = example(EVENT_MEMORY), out;
+	CLEANUP(bufw_fini) struct bufw w = {};
+	void *mem = NULL;
+
+	in.memory.present = 4;
+	event_encode(&w, &in);
+	assert_int_equal(event_decode(EVENT_MEMORY, 0, w.data, w.len, &out, &mem), -EBADMSG);
+	bufw_reset(&w);
+	in.memory = (struct event_memory){ .id = 5 };
+	event_encode(&w, &in);
+	assert_int_equal(event_decode(EVENT_MEMORY, 0, w.data, w.len, &out, &mem), 0);
+	bufw_patch_u32(&w, 9, EVENT_PAGES_MAX + 1);
+	bufw_reserve(&w, (EVENT_PAGES_MAX + 1) * (size_t)EVENT_PAGE_BYTES);
+	assert_int_equal(event_decode(EVENT_MEMORY, 0, w.data, w.len, &out, &mem), -EBADMSG);
+}
+
 static void decoding_survives_any_failed_allocation(void **state UNUSED)
 {
 	for (int type = EVENT_START; type < EVENT_TYPE_COUNT; type++) {
@@ -370,6 +397,7 @@ static void requests_to_the_reader_survive_the_way(void **state UNUSED)
 {
 	struct reader_open in = { 7, 0x1000, 0x2000, 0x3000, { 8, 1, 99, 5, true }, 3, { 10, 11, 12 }, "/x y" }, out;
 	struct reader_scan scan_in = { 1234, true }, scan_out;
+	struct reader_peek peek_in = { 5, 1234, 2, { 0x1000, 0x7ffff000 } }, peek_out;
 	struct reader_opened opened_in = { 7, ESTALE, { 1, 2, 3, 4 }, 0100640 }, opened_out;
 	CLEANUP(bufw_fini) struct bufw w = {};
 	struct bufr r;
@@ -395,6 +423,12 @@ static void requests_to_the_reader_survive_the_way(void **state UNUSED)
 	bufr_init(&r, w.data, w.len);
 	assert_int_equal(reader_scan_decode(&r, &scan_out), 0);
 	assert_true(scan_out.after_pid == 1234 && scan_out.careful);
+
+	bufw_reset(&w);
+	reader_peek_encode(&w, &peek_in);
+	bufr_init(&r, w.data, w.len);
+	assert_int_equal(reader_peek_decode(&r, &peek_out), 0);
+	assert_memory_equal(&peek_out, &peek_in, sizeof(peek_in));
 
 	bufw_reset(&w);
 	reader_opened_encode(&w, &opened_in);
@@ -656,6 +690,7 @@ int main(void)
 		cmocka_unit_test(a_mapping_that_ends_before_it_starts_is_refused),
 		cmocka_unit_test(a_name_with_a_nul_inside_is_refused),
 		cmocka_unit_test(labels_over_a_limit_are_refused),
+		cmocka_unit_test(pages_that_were_not_sent_are_not_present),
 		cmocka_unit_test(decoding_survives_any_failed_allocation),
 		cmocka_unit_test(requests_to_the_reader_survive_the_way),
 		cmocka_unit_test(a_log_gives_back_the_events_in_order),

@@ -7,12 +7,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #include <cmocka.h>
@@ -450,6 +454,51 @@ static void a_file_system_that_does_not_close_costs_one_reader(void **state UNUS
 	assert_only_the_fuse_file_fails(FUSE_SERVER_HANGS_AT_FLUSH);
 }
 
+/* Whoever handles the fault never does. */
+static void *page_that_nobody_fills(int *ret_fd)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	void *p = mmap(NULL, EVENT_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	*ret_fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	range.range = (struct uffdio_range){ (uintptr_t)p, EVENT_PAGE_BYTES };
+	if (*ret_fd < 0 || ioctl(*ret_fd, UFFDIO_API, &api) || ioctl(*ret_fd, UFFDIO_REGISTER, &range))
+		skip();
+	return p;
+}
+
+static int keep_memory(void *arg, const struct event *e)
+{
+	assert_int_equal(e->type, EVENT_MEMORY);
+	*(struct event_memory *)arg = e->memory;
+	return 0;
+}
+
+static void memory_that_does_not_come_is_late(void **state UNUSED)
+{
+	CLEANUP(fixture_fini) struct fixture f = {};
+	struct readerclient_conf conf = { .program = { .name = "reader", .arg = "reader" },
+					  .deadline_ns = 200 * NSEC_PER_MSEC };
+	struct reader_peek peek = { .id = 5, .tid = (uint32_t)gettid(), .npages = 1 };
+	struct event_memory got = { 0 };
+	CLEANUP_FD int fault_fd = -1;
+
+	if (geteuid() != 0)
+		skip();
+	peek.pages[0] = (uintptr_t)page_that_nobody_fills(&fault_fd);
+	f.exe_fd = conf.program.exe_fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	conf.program.caps = rights_reader_start_caps();
+	assert_int_equal(loop_new(&f.loop), 0);
+	assert_int_equal(readerclient_new(&f.client, f.loop, &conf, keep_memory, &got), 0);
+	assert_int_equal(readerclient_peek(f.client, &peek), 0);
+	run_dry(&f, 20 * NSEC_PER_SEC);
+	assert_true(got.id == 5 && got.late && got.npages == 0);
+	assert_int_equal(readerclient_timeouts(f.client), 1);
+	assert_int_equal(munmap((void *)(uintptr_t)peek.pages[0], EVENT_PAGE_BYTES), 0);
+}
+
 /* ---- readers that misbehave ------------------------------------------------------------------ */
 
 static void say_process(uint32_t pid)
@@ -534,6 +583,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_file_on_fuse_comes_as_a_copy),
 		cmocka_unit_test(a_file_system_that_does_not_open_costs_one_reader),
 		cmocka_unit_test(a_file_system_that_does_not_close_costs_one_reader),
+		cmocka_unit_test(memory_that_does_not_come_is_late),
 	};
 
 	if (argc > 1 && strcmp(argv[1], "reader") == 0)
