@@ -16,6 +16,7 @@ enum {
 	 * it bounds what a hostile file with one giant FDE can cost.
 	 */
 	PROGRAM_BYTES_MAX = 2 << 20,
+	NAMES_BYTES_MAX = 8 << 20,	/* of one answer; real ones have some 100 KB */
 };
 
 /* A function whose rows are in the set already. */
@@ -29,6 +30,7 @@ struct rows_job {
 	struct handle *handle;
 	const struct elffile *elf;
 	const struct symtab *symtab;
+	struct gopclntab *go;	/* NULL: not Go's */
 	struct rowset rows;
 	struct done done[MSG_ADDRS_MAX];
 	uint32_t ndone;
@@ -113,6 +115,20 @@ static bool find_done(const struct rows_job *job, uint32_t *ret_row)
 	return all_rows;
 }
 
+/* All rows from `first` on are this function's. */
+static void add_done(struct rows_job *job, uint64_t start, uint64_t end, uint32_t first)
+{
+	if (job->ndone == ARRAY_SIZE(job->done))
+		return;
+	job->done[job->ndone++] = (struct done){
+		.start = start,
+		.end = end,
+		.first_row = first,
+		.nrows = job->rows.msg.nrows - first,
+		.all_rows = job->eager,
+	};
+}
+
 /* The rows of an FDE that covers pc. */
 static uint32_t rows_of_fde(struct rows_job *job, const struct fde *fde)
 {
@@ -134,22 +150,43 @@ static uint32_t rows_of_fde(struct rows_job *job, const struct fde *fde)
 			return UINT32_MAX;
 		if (go.kind == GOLANG_END)
 			job->flags |= MSG_ROW_END;
-		(void)!cfi_run(fde, golang_row, &go);
+		if (go.kind == GOLANG_CGO)
+			golang_run(&go, NULL, NULL);
+		else
+			(void)!cfi_run(fde, golang_row, &go);
 	} else {
 		(void)!cfi_run(fde, on_limited_row, &limited);
 	}
-	if (job->ndone < ARRAY_SIZE(job->done))
-		job->done[job->ndone++] = (struct done){
-			.start = fde->start,
-			.end = fde->end,
-			.first_row = first,
-			.nrows = job->rows.msg.nrows - first,
-			.all_rows = job->eager,
-		};
+	add_done(job, fde->start, fde->end, first);
 	return job->found;
 }
 
-/* Go code without CFI (linked with -w): what a function's name alone tells. */
+static bool find_go(const struct rows_job *job, uint64_t vaddr, struct gofunc *ret)
+{
+	return job->go && gopclntab_find(job->go, vaddr, ret);
+}
+
+/* The rows of a Go function that covers pc, by the table that its program carries. */
+static uint32_t rows_of_go(struct rows_job *job, const struct gofunc *fn)
+{
+	uint64_t low = job->segment->vaddr, high = low + job->segment->file_bytes;
+	struct limited limited = { .job = job };
+	struct golang_rows go = { .file = job->elf, .start = fn->start, .fn = on_limited_row, .arg = &limited };
+	uint32_t first = job->rows.msg.nrows;
+
+	go.kind = golang_kind(fn->name, elffile_at(job->elf, fn->start));
+	if (go.kind == GOLANG_END)
+		return rowset_add_end(&job->rows, offset_of(job, MAX(fn->start, low)), offset_of(job, MIN(fn->end, high)));
+	job->flags = 0;
+	job->eager = first < ROWSET_EAGER_MAX;
+	job->before = job->found = UINT32_MAX;
+	golang_run(&go, job->go, fn);
+	if (job->rows.msg.nrows > first)
+		add_done(job, fn->start, fn->end, first);
+	return job->found;
+}
+
+/* Go code without CFI (linked with -w) and without a table that we can read: what a function's name tells. */
 static uint32_t row_by_go_name(struct rows_job *job)
 {
 	struct cfi_state state;
@@ -168,11 +205,13 @@ static uint32_t row_by_go_name(struct rows_job *job)
 		return UINT32_MAX;
 	if (kind == GOLANG_END)
 		return rowset_add_end(&job->rows, offset_of(job, start), offset_of(job, end));
-	if (kind != GOLANG_SWITCH || job->pc < golang_switched_from(start))
+	if (kind != GOLANG_SWITCH)
+		return UINT32_MAX;
+	start = golang_switched_from(kind, start, elffile_at(job->elf, start));
+	if (job->pc < start)
 		return UINT32_MAX;
 	golang_switch_state(&state);
-	return rowset_add(&job->rows, offset_of(job, golang_switched_from(start)), offset_of(job, end), 0,
-			  &state, UINT32_MAX);
+	return rowset_add(&job->rows, offset_of(job, start), offset_of(job, end), 0, &state, UINT32_MAX);
 }
 
 /* Where the code of the entry point ends: at ENTRY_LEN, or where CFI or a symbol tells of another function. */
@@ -249,12 +288,19 @@ static uint32_t row_of_stub(struct rows_job *job)
 
 static uint32_t find_row(struct rows_job *job, uint64_t vaddr)
 {
+	struct gofunc fn;
 	bool has_fde;
 	struct fde fde;
 	uint32_t row;
 
 	if (find_done(job, &row))
 		return row;
+	if (find_go(job, job->pc, &fn) && !code_is_sigreturn(elffile_at(job->elf, vaddr))) {
+		row = rows_of_go(job, &fn);
+		/* Of C code that Go's linker put in, its table has nothing but names. */
+		if (row != UINT32_MAX)
+			return row;
+	}
 	has_fde = fdes_find(handles_fdes(job->handle), job->pc, &fde);
 	if (!has_fde || !fde.cie.is_signal) {
 		row = row_of_sigreturn(job, vaddr);
@@ -271,10 +317,13 @@ static uint32_t find_row(struct rows_job *job, uint64_t vaddr)
 
 static bool is_function_start(struct rows_job *job, uint64_t vaddr)
 {
+	struct gofunc fn;
 	struct fde fde;
 
 	if (symtab_is_function_start(job->symtab, vaddr))
 		return true;
+	if (find_go(job, vaddr, &fn))
+		return fn.start == vaddr;
 	if (fdes_find(handles_fdes(job->handle), vaddr, &fde))
 		return fde.start == vaddr;
 	return code_ends_with_register_jump(elffile_before(job->elf, vaddr, CODE_CALL_MAX)) &&
@@ -355,6 +404,7 @@ void answer_rows(struct handles *h, const struct msg_request *req, int fd, struc
 	}
 	job->elf = job->handle->elf;
 	job->symtab = handles_symtab(h, job->handle);
+	job->go = handles_go(job->handle);
 	m->id = req->id;
 	m->file_id = req->file_id;
 	m->results = mem_calloc(req->naddrs, sizeof(*m->results));
@@ -373,50 +423,97 @@ void answer_rows(struct handles *h, const struct msg_request *req, int fd, struc
 
 /* ---- names ---- */
 
+/* What makes a function another one: where its name and its file stand in the mapping. */
+struct key {
+	const uint8_t *name, *file;
+};
+
 struct names_job {
 	const struct elffile *elf;
 	const struct symtab *symtab;
+	struct gopclntab *go;	/* NULL: not Go's */
 	struct bytes strings;
 	struct msg_names msg;
-	uint32_t symbol_names[MSG_ADDRS_MAX];	/* of msg.functions */
+	uint32_t cap_functions, cap_lines, cap_keys;
+	size_t text_bytes;	/* of msg.functions */
+	struct key *keys;	/* of msg.functions */
 };
 
-static uint32_t add_function(struct names_job *job, uint32_t name)
+static char *copy_text(struct bytes text)
 {
-	struct msg_names *m = &job->msg;
-	struct bytes raw = symtab_name(job->strings, name);
 	struct demangled d;
 
-	for (uint32_t i = 0; i < m->nfunctions; i++)
-		if (job->symbol_names[i] == name)
-			return i;
-	if (!raw.len)
+	demangle(text, true, &d);
+	return mem_check(strdup(d.name));
+}
+
+static uint32_t add_function(struct names_job *job, const struct goline *line, bool is_go)
+{
+	struct key key = { line->name.p, line->file.p };
+	struct msg_names *m = &job->msg;
+	struct demangled d;
+
+	if (!line->name.len)
 		return UINT32_MAX;
-	demangle(raw, job->elf->is_go, &d);
+	for (uint32_t i = 0; i < m->nfunctions; i++)
+		if (job->keys[i].name == key.name && job->keys[i].file == key.file)
+			return i;
+	if (job->text_bytes > NAMES_BYTES_MAX)
+		return UINT32_MAX;
+	m->functions = mem_grow(m->functions, &job->cap_functions, m->nfunctions + 1, sizeof(*m->functions));
+	job->keys = mem_grow(job->keys, &job->cap_keys, m->nfunctions + 1, sizeof(*job->keys));
+	demangle(line->name, is_go, &d);
 	m->functions[m->nfunctions] = (struct msg_function){
 		.name = mem_check(strdup(d.name)),
 		.system_name = mem_check(strdup(d.system_name)),
-		.file = mem_check(strdup("")),
+		.file = copy_text(line->file),
+		.start_line = line->start_line,
 	};
-	job->symbol_names[m->nfunctions] = name;
+	job->text_bytes += strlen(d.name) + strlen(d.system_name) + strlen(m->functions[m->nfunctions].file);
+	job->keys[m->nfunctions] = key;
 	return m->nfunctions++;
+}
+
+static void add_line(struct names_job *job, const struct goline *line, bool is_go, struct msg_named *named)
+{
+	uint32_t function = add_function(job, line, is_go);
+	struct msg_names *m = &job->msg;
+
+	if (function == UINT32_MAX)
+		return;
+	m->lines = mem_grow(m->lines, &job->cap_lines, m->nlines + 1, sizeof(*m->lines));
+	m->lines[m->nlines++] = (struct msg_line){ .function = function, .line = line->line };
+	named->nlines++;
+}
+
+static void add_go_lines(struct names_job *job, const struct gofunc *fn, uint64_t pc, struct msg_named *named)
+{
+	struct goline lines[GOPCLNTAB_LINES_MAX];
+	uint32_t n = gopclntab_lines(job->go, fn, pc, lines);
+	struct symbol symbol;
+
+	/* Where the linker's symbols are there too, they and DWARF agree. */
+	if (symtab_find(job->symtab, fn->start, &symbol) && symbol.vaddr == fn->start)
+		lines[n - 1].name = symtab_name(job->strings, symbol.name);
+	for (uint32_t i = 0; i < n; i++)
+		add_line(job, &lines[i], true, named);
 }
 
 /* The place for more sources of names: each adds its lines, innermost first, or none. */
 static void add_lines(struct names_job *job, uint64_t pc, struct msg_named *named)
 {
-	struct msg_names *m = &job->msg;
+	struct goline line = { 0 };
 	struct symbol symbol;
-	uint32_t function;
+	struct gofunc fn;
 
-	named->first_line = m->nlines;
-	if (!symtab_find(job->symtab, pc, &symbol))
+	named->first_line = job->msg.nlines;
+	if (job->go && gopclntab_find(job->go, pc, &fn))
+		add_go_lines(job, &fn, pc, named);
+	if (named->nlines || !symtab_find(job->symtab, pc, &symbol))
 		return;
-	function = add_function(job, symbol.name);
-	if (function == UINT32_MAX)
-		return;
-	m->lines[m->nlines++] = (struct msg_line){ .function = function };
-	named->nlines = 1;
+	line.name = symtab_name(job->strings, symbol.name);
+	/* What the table of a Go program leaves out is C. */
+	add_line(job, &line, job->elf->is_go && !job->go, named);
 }
 
 static void name_address(struct names_job *job, const struct msg_addr *addr, struct msg_named *named)
@@ -440,8 +537,6 @@ static void name_all(struct names_job *job, const struct msg_request *req)
 	m->build_id_len = job->elf->build_id_len;
 	memcpy(m->segments, job->elf->segments, job->elf->nsegments * sizeof(m->segments[0]));
 	m->nsegments = job->elf->nsegments;
-	m->functions = mem_calloc(req->naddrs, sizeof(*m->functions));
-	m->lines = mem_calloc(req->naddrs, sizeof(*m->lines));
 	for (uint32_t i = 0; i < req->naddrs; i++)
 		name_address(job, &req->addrs[i], &m->named[i]);
 }
@@ -471,6 +566,7 @@ void answer_names(struct handles *h, const struct msg_request *req, int fd, stru
 	} else {
 		job->elf = handle->elf;
 		job->symtab = handles_symtab(h, handle);
+		job->go = handles_go(handle);
 		job->strings = symtab_strings(job->symtab, job->elf);
 		name_all(job, req);
 		if (elffile_damaged(job->elf)) {
@@ -484,4 +580,5 @@ void answer_names(struct handles *h, const struct msg_request *req, int fd, stru
 	if (bufw_end(out) < 0)
 		mem_check(NULL);
 	msg_names_fini(&job->msg);
+	free(job->keys);
 }

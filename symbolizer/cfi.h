@@ -17,6 +17,7 @@ enum {
 	CFI_RBX = 3,
 	CFI_RBP = 6,
 	CFI_RSP = 7,
+	CFI_R12 = 12,
 	CFI_RIP = 16,		/* the return address column of x86-64 */
 	CFI_NREGS = 17,
 	CFI_STATES_MAX = 16,

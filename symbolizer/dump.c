@@ -219,9 +219,15 @@ int dump_symbols_at(int fd, uint64_t offset)
 		printf("%02x", m.build_id[i]);
 	printf(" vaddr=%" PRIx64 "\n", m.named[0].vaddr);
 	for (uint32_t i = 0; i < m.named[0].nlines; i++) {
-		const struct msg_function *f = &m.functions[m.lines[m.named[0].first_line + i].function];
+		const struct msg_line *line = &m.lines[m.named[0].first_line + i];
+		const struct msg_function *f = &m.functions[line->function];
 
-		printf("%s (%s)\n", f->name, f->system_name);
+		printf("%s (%s)", f->name, f->system_name);
+		if (f->file[0])
+			printf(" %s:%u", f->file, line->line);
+		if (f->start_line)
+			printf(" start_line=%u", f->start_line);
+		printf("\n");
 	}
 	return 0;
 }

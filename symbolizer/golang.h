@@ -1,38 +1,43 @@
 /*
- * golang - what Go's own CFI leaves out on x86-64.
+ * golang - how the frames of Go code are found on x86-64.
  *
- * .debug_frame gives the CFA and the return address, but not that a function with a frame keeps its
- * caller's rbp at CFA - 16: which C code under it, and the switches of stack below, need. Whether
- * one does is read from its code, at the place where the frame appears: `push %rbp` just before
- * (Go 1.21 and later), or `mov %rbp, N-16(%rsp)` there (before).
+ * A program's own table (gopclntab.h), or .debug_frame, gives the CFA and the return address, but not
+ * that a function with a frame keeps its caller's rbp at CFA - 16: which C code under it, and the
+ * switches of stack below, need. Whether one does is read from its code, at the place where the frame
+ * appears: `push %rbp` just before (Go 1.21 and later), or `mov %rbp, N-16(%rsp)` there (before).
  *
- * runtime.systemstack and runtime.asmcgocall move rsp to the system stack, of which CFI knows
- * nothing; rbp still points into the goroutine's: CFA = rbp + 16. Before Go 1.21 they have no frame
- * pointer of their own; then asmcgocall has no row, and systemstack ends at the runtime.mstart that
- * it pretends to be called from.
+ * Of the switches of stack neither knows anything:
+ *  - runtime.systemstack and runtime.asmcgocall move rsp to the system stack; rbp still points into the
+ *    goroutine's: CFA = rbp + 16. Before Go 1.21 they have no frame pointer of their own; asmcgocall
+ *    then keeps g and the depth of its frame below g.stack.hi at rsp + 48 and rsp + 40, and
+ *    systemstack has no row.
+ *  - What calls the vDSO keeps its rsp in r12.
  *
- * Source: src/runtime/asm_amd64.s, src/cmd/internal/obj/x86/obj6.go.
+ * Source: src/runtime/asm_amd64.s, sys_linux_amd64.s, src/cmd/internal/obj/x86/obj6.go.
  */
 #ifndef SYMBOLIZER_GOLANG_H
 #define SYMBOLIZER_GOLANG_H
 
 #include "symbolizer/cfi.h"
+#include "symbolizer/gopclntab.h"
 
 enum golang_kind {
 	GOLANG_PLAIN,
 	GOLANG_END,		/* the outermost frame of a stack */
 	GOLANG_SWITCH,		/* CFA = rbp + 16 once the frame is set up */
-	GOLANG_NO_RULE,		/* its CFI is wrong and nothing is known instead */
+	GOLANG_CGO,		/* asmcgocall of Go 1.20 and before: golang_cgo_rows() */
+	GOLANG_VDSO,		/* r12 holds rsp from golang_switched_from() on */
+	GOLANG_NO_RULE,		/* what is told of it is wrong and nothing is known instead */
 };
 
-/* `code` is the function's. */
+/* `code` is the function's, or more. */
 enum golang_kind golang_kind(struct bytes name, struct bytes code);
 
-/* The state of a GOLANG_SWITCH function after golang_switched_from(start). */
+/* The state of a GOLANG_SWITCH function after golang_switched_from(). */
 void golang_switch_state(struct cfi_state *ret);
-uint64_t golang_switched_from(uint64_t start);
+uint64_t golang_switched_from(enum golang_kind kind, uint64_t start, struct bytes code);
 
-/* Stands between cfi_run() and the receiver of its rows. */
+/* Stands between who knows the CFA and the receiver of the rows. */
 struct golang_rows {
 	const struct elffile *file;
 	enum golang_kind kind;
@@ -42,5 +47,8 @@ struct golang_rows {
 	uint64_t rbp_saved_from;	/* 0: not looked at yet */
 };
 bool golang_row(void *rows, uint64_t start, uint64_t end, const struct cfi_state *state);
+
+/* The rows of a function by the program's own table; those of a GOLANG_END have no meaning. */
+void golang_run(struct golang_rows *rows, struct gopclntab *t, const struct gofunc *fn);
 
 #endif

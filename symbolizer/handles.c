@@ -2,6 +2,7 @@
 
 static void close_file(struct handle *handle)
 {
+	gopclntab_free(handle->go);
 	fdes_free(handle->fdes);
 	elffile_close(handle->elf);
 	*handle = (struct handle){ 0 };
@@ -54,6 +55,17 @@ struct fdes *handles_fdes(struct handle *handle)
 	if (!handle->fdes)
 		handle->fdes = fdes_new(handle->elf);
 	return handle->fdes;
+}
+
+struct gopclntab *handles_go(struct handle *handle)
+{
+	if (!handle->go && !handle->has_no_go) {
+		handle->go = gopclntab_new(handle->elf);
+		handle->has_no_go = !handle->go;
+	}
+	if (handle->go)
+		gopclntab_refill(handle->go);
+	return handle->go;
 }
 
 /* Least recently used first, until the limit holds; `keep` is in use. */

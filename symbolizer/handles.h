@@ -7,6 +7,7 @@
 #define SYMBOLIZER_HANDLES_H
 
 #include "symbolizer/fde.h"
+#include "symbolizer/gopclntab.h"
 #include "symbolizer/symtab.h"
 
 enum {
@@ -20,6 +21,8 @@ struct handle {
 	uint64_t used;		/* the larger the later */
 	struct elffile *elf;
 	struct fdes *fdes;	/* made on first use: handles_fdes() */
+	struct gopclntab *go;	/* the same: handles_go() */
+	bool has_no_go;
 };
 
 struct cached_symtab {
@@ -39,6 +42,8 @@ void handles_fini(struct handles *h);
 /* The file of this id: open already, or opened from fd. 0, a positive enum msg_file_result, -errno. */
 MUST_USE int handles_open(struct handles *h, uint64_t id, int fd, struct handle **ret);
 struct fdes *handles_fdes(struct handle *handle);
+/* Refilled, once a request; NULL: the file is not Go's. */
+struct gopclntab *handles_go(struct handle *handle);
 /* Valid until the next call for another file. */
 const struct symtab *handles_symtab(struct handles *h, const struct handle *handle);
 /* Closes the file and forgets its index: what was read of it is not to be trusted. */

@@ -112,8 +112,8 @@ TEST_LIBS_web_crowd := $(TEST_LIBS_web)
 $(OUT)/tests/unit/test_web.o: $(OUT)/gen/exporter/profile.pb-c.c
 
 # symbolizer
-UNIT += msg_symbolizer code cfi symtab demangle symbolizer_sandbox elffile answer
-SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile fde cfi expr code rowset golang symtab demangle handles answer) \
+UNIT += msg_symbolizer code cfi symtab gopclntab demangle symbolizer_sandbox elffile answer
+SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile fde cfi expr code rowset gopclntab golang symtab demangle handles answer) \
 	$(BASE_OBJS)
 SYMBOLIZER_TEST_OBJS := $(SYMBOLIZER_LIB_OBJS) $(OUT)/tests/unit/elf_fixture.o
 SYMBOLIZER_TEST_LIBS := -lelf -lz -l:libiberty.a
@@ -125,6 +125,11 @@ TEST_OBJS_cfi := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_cfi := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_symtab := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_symtab := $(SYMBOLIZER_TEST_LIBS)
+TEST_OBJS_gopclntab := $(SYMBOLIZER_TEST_OBJS)
+TEST_LIBS_gopclntab := $(SYMBOLIZER_TEST_LIBS)
+# What its table is compared with.
+$(OUT)/tests/unit/test_gopclntab: | $(OUT)/workloads/go_spin
+$(OUT)/tests/unit/test_gopclntab.o: CPPFLAGS += -DGO_PROGRAM='"$(OUT)/workloads/go_spin"'
 TEST_OBJS_demangle := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_demangle := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_symbolizer_sandbox := $(OUT)/symbolizer/sandbox.o $(OUT)/base/box.o $(OUT)/base/log.o $(OUT)/base/clock.o

@@ -428,7 +428,7 @@ static void go_functions_get_what_their_cfi_leaves_out(void **state UNUSED)
 		{ "main.new", 0, MSG_RULE_UNDEFINED, 7, 8 },   { "main.new", 1, MSG_RULE_CFA_MEM, 7, 16 },
 		{ "main.new", 8, MSG_RULE_CFA_MEM, 7, 48 },    { "main.new", 15, MSG_RULE_UNDEFINED, 7, 8 },
 		{ "main.old", 4, MSG_RULE_UNDEFINED, 7, 72 },  { "main.old", 9, MSG_RULE_CFA_MEM, 7, 72 },
-		{ "main.none", 4, MSG_RULE_UNDEFINED, 7, 72 }, { "runtime.asmcgocall.abi0", 1, MSG_RULE_UNDEFINED, 7, 16 },
+		{ "main.none", 4, MSG_RULE_UNDEFINED, 7, 72 }, { "runtime.asmcgocall.abi0", 1, MSG_RULE_CFA_MEM, 7, 16 },
 		{ "runtime.asmcgocall.abi0", 4, MSG_RULE_CFA_MEM, 6, 16 },
 		{ "runtime.asmcgocall.abi0", 9, MSG_RULE_CFA_MEM, 6, 16 },
 		{ "runtime.asmcgocall.abi0", 10, MSG_RULE_UNDEFINED, 7, 8 },
