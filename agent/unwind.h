@@ -65,6 +65,7 @@ struct unwind_input {
 	uint64_t regs[ABI_REGS_MAX];	/* DWARF order */
 	uint32_t nregs;			/* 0: none */
 	uint32_t flags;			/* ABI_F_* */
+	uint64_t goroutine_sp;		/* MSG_REG_GOROUTINE_SP; 0: no goroutine waits */
 	uint32_t nwindows;
 	struct unwind_window windows[UNWIND_WINDOWS_MAX];
 };

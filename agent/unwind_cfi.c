@@ -55,6 +55,10 @@ enum unwind_step unwind_read(struct unwind_cursor *c, uint64_t addr, uint32_t si
 
 static enum unwind_step reg_value(struct unwind_cursor *c, uint8_t reg, uint64_t *ret)
 {
+	if (reg == MSG_REG_GOROUTINE_SP) {
+		*ret = c->in->goroutine_sp;
+		return *ret ? UNWIND_STEP_OK : UNWIND_STEP_END;
+	}
 	if (reg >= UNWIND_NREGS)
 		return UNWIND_STEP_BAD;
 	if (!(c->valid >> reg & 1)) {
@@ -196,6 +200,8 @@ static enum unwind_step operate(struct machine *m, const struct msg_op *op)
 	case MSG_OP_CONST:
 		return push(m, (uint64_t)op->n) ? UNWIND_STEP_OK : UNWIND_STEP_BAD;
 	case MSG_OP_REG:
+		if (op->reg == MSG_REG_GOROUTINE_SP) /* 0 for none */
+			return push(m, m->c->in->goroutine_sp + (uint64_t)op->n) ? UNWIND_STEP_OK : UNWIND_STEP_BAD;
 		step = reg_value(m->c, op->reg, &v);
 		if (step != UNWIND_STEP_OK)
 			return step;
@@ -329,6 +335,10 @@ static enum unwind_step find_cfa(struct unwind_cursor *c, struct place *p)
 	if (p->row->row->cfa.kind == MSG_RULE_SAME)
 		return UNWIND_STEP_BAD;
 	step = rule_value(c, p, &p->row->row->cfa, &cfa);
+	if (step == UNWIND_STEP_END && p->row->row->cfa.kind == MSG_RULE_REG_VAL) {
+		c->floor = c->regs[UNWIND_SP]; /* nobody waits below this system stack */
+		return UNWIND_STEP_END;
+	}
 	if (step != UNWIND_STEP_OK)
 		return step == UNWIND_STEP_END ? UNWIND_STEP_BAD : step;
 	if (!unwind_is_user(cfa))

@@ -150,6 +150,8 @@ static uint32_t rows_of_fde(struct rows_job *job, const struct fde *fde)
 			return UINT32_MAX;
 		if (go.kind == GOLANG_END)
 			job->flags |= MSG_ROW_END;
+		else if (go.kind == GOLANG_ASYNC)
+			job->flags |= MSG_ROW_SIGNAL;
 		if (go.kind == GOLANG_CGO)
 			golang_run(&go, NULL, NULL);
 		else
@@ -177,7 +179,7 @@ static uint32_t rows_of_go(struct rows_job *job, const struct gofunc *fn)
 	go.kind = golang_kind(fn->name, elffile_at(job->elf, fn->start));
 	if (go.kind == GOLANG_END)
 		return rowset_add_end(&job->rows, offset_of(job, MAX(fn->start, low)), offset_of(job, MIN(fn->end, high)));
-	job->flags = 0;
+	job->flags = go.kind == GOLANG_ASYNC ? MSG_ROW_SIGNAL : 0;
 	job->eager = first < ROWSET_EAGER_MAX;
 	job->before = job->found = UINT32_MAX;
 	golang_run(&go, job->go, fn);
@@ -207,7 +209,7 @@ static uint32_t row_by_go_name(struct rows_job *job)
 		return rowset_add_end(&job->rows, offset_of(job, start), offset_of(job, end));
 	if (kind != GOLANG_SWITCH)
 		return UINT32_MAX;
-	start = golang_switched_from(kind, start, elffile_at(job->elf, start));
+	start += golang_switched(kind, elffile_at(job->elf, start)).from;
 	if (job->pc < start)
 		return UINT32_MAX;
 	golang_switch_state(&state);

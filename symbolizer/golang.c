@@ -8,7 +8,6 @@
 enum {
 	SAVED_RBP = -16,	/* from the CFA */
 	SETUP_LEN = 4,		/* push %rbp; mov %rsp, %rbp */
-	SAVES_SP_LEN = 3,	/* mov %rsp, %r12 */
 	CALL_LEN = 2,		/* call *%rax */
 	CODE_MAX = 512,		/* bytes of a function that are looked at */
 };
@@ -79,12 +78,51 @@ static bool calls_vdso(struct bytes name)
 	return false;
 }
 
-/* Where r12 begins to hold rsp, as an offset in the function; 0: nowhere. */
-static size_t find_saved_sp(struct bytes code)
+/* From behind the first instruction up to the second. */
+static struct golang_span span_between(struct bytes code, const char *first, size_t first_len, const char *second,
+				       size_t second_len)
 {
-	size_t at = find_code(code, 0, "\x49\x89\xe4", SAVES_SP_LEN);
+	size_t from = find_code(code, 0, first, first_len);
+	size_t to = from ? find_code(code, from, second, second_len) : 0;
 
-	return at && find_code(code, at, "\x4c\x89\xe4", SAVES_SP_LEN) ? at + SAVES_SP_LEN : 0;
+	return to ? (struct golang_span){ from + first_len, to } : (struct golang_span){ 0, 0 };
+}
+
+struct golang_span golang_switched(enum golang_kind kind, struct bytes code)
+{
+	static const char mov_rsp_r12[] = "\x49\x89\xe4", mov_r12_rsp[] = "\x4c\x89\xe4";
+	static const char mov_rbx_rsp[] = "\x48\x89\xdc", mov_rax_38_rsp[] = "\x48\x8b\x60\x38";
+	static const char mov_rdi_rsp[] = "\x48\x89\xfc", mov_rsi_38_rsp[] = "\x48\x8b\x66\x38";
+	struct golang_span span = { 0, 0 };
+
+	switch (kind) {
+	case GOLANG_SWITCH:
+		return (struct golang_span){ SETUP_LEN, UINT32_MAX };
+	case GOLANG_CALLBACK:
+		return span_between(code, mov_rdi_rsp, sizeof(mov_rdi_rsp) - 1, mov_rsi_38_rsp,
+				    sizeof(mov_rsi_38_rsp) - 1);
+	case GOLANG_VDSO: /* r12 stays when rsp is back */
+		span = span_between(code, mov_rsp_r12, sizeof(mov_rsp_r12) - 1, mov_r12_rsp, sizeof(mov_r12_rsp) - 1);
+		if (span.to)
+			span.to = UINT32_MAX;
+		return span;
+	case GOLANG_SYSTEM:
+		return span_between(code, mov_rbx_rsp, sizeof(mov_rbx_rsp) - 1, mov_rax_38_rsp,
+				    sizeof(mov_rax_38_rsp) - 1);
+	case GOLANG_PLAIN:
+	case GOLANG_END:
+	case GOLANG_ASYNC:
+	case GOLANG_CGO:
+	case GOLANG_NO_RULE:
+	default:
+		return span;
+	}
+}
+
+/* `kind` where the code does what it stands for. */
+static enum golang_kind kind_by_code(enum golang_kind kind, struct bytes code, enum golang_kind otherwise)
+{
+	return golang_switched(kind, code).to ? kind : otherwise;
 }
 
 enum golang_kind golang_kind(struct bytes name, struct bytes code)
@@ -92,7 +130,7 @@ enum golang_kind golang_kind(struct bytes name, struct bytes code)
 	static const char abi0[] = ".abi0"; /* how the linker marks assembly's calling convention */
 	static const char *const ends[] = {
 		"runtime.goexit", "runtime.mstart", "runtime.mcall", "runtime.rt0_go",
-		"_rt0_amd64", "_rt0_amd64_linux",
+		"runtime.morestack", "_rt0_amd64", "_rt0_amd64_linux",
 	};
 	size_t len = sizeof(abi0) - 1;
 
@@ -101,20 +139,15 @@ enum golang_kind golang_kind(struct bytes name, struct bytes code)
 	for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
 		if (is_name(name, ends[i]))
 			return GOLANG_END;
-	if (is_name(name, "runtime.morestack") || is_name(name, "runtime.morestack_noctxt"))
-		return GOLANG_END;
+	if (is_name(name, "runtime.asyncPreempt"))
+		return GOLANG_ASYNC;
 	if (is_name(name, "runtime.systemstack"))
-		return code_is_frame_setup(code) ? GOLANG_SWITCH : GOLANG_PLAIN;
+		return code_is_frame_setup(code) ? GOLANG_SWITCH : kind_by_code(GOLANG_SYSTEM, code, GOLANG_NO_RULE);
 	if (is_name(name, "runtime.asmcgocall"))
 		return kind_of_asmcgocall(code);
-	if (calls_vdso(name) && find_saved_sp(code))
-		return GOLANG_VDSO;
-	return GOLANG_PLAIN;
-}
-
-uint64_t golang_switched_from(enum golang_kind kind, uint64_t start, struct bytes code)
-{
-	return start + (kind == GOLANG_VDSO ? find_saved_sp(code) : SETUP_LEN);
+	if (is_name(name, "runtime.cgocallback"))
+		return kind_by_code(GOLANG_CALLBACK, code, GOLANG_NO_RULE);
+	return calls_vdso(name) ? kind_by_code(GOLANG_VDSO, code, GOLANG_PLAIN) : GOLANG_PLAIN;
 }
 
 void golang_switch_state(struct cfi_state *ret)
@@ -138,31 +171,43 @@ static uint64_t find_rbp_saved(const struct elffile *f, uint64_t start, int64_t 
 	return len ? start + len : UINT64_MAX;
 }
 
-/* The row of code that the stack pointer has left; rbp's rule is that of the frame. */
-static void switched_state(const struct golang_rows *g, const struct cfi_state *frame, struct cfi_state *ret)
+/* The row of code that is on another stack; `frame` is what holds without the switch. */
+static void switched_state(enum golang_kind kind, const struct cfi_state *frame, struct cfi_state *ret)
 {
-	if (g->kind == GOLANG_SWITCH) {
-		golang_switch_state(ret);
-		return;
-	}
 	*ret = *frame;
-	ret->cfa.reg = CFI_R12;
+	switch (kind) {
+	case GOLANG_SWITCH:
+	case GOLANG_CALLBACK:
+		golang_switch_state(ret);
+		break;
+	case GOLANG_VDSO:
+		ret->cfa.reg = CFI_R12;
+		break;
+	case GOLANG_SYSTEM:
+		ret->cfa = (struct cfi_rule){ .kind = CFI_REGISTER, .reg = MSG_REG_GOROUTINE_SP, .off = 8 };
+		break;
+	case GOLANG_PLAIN:
+	case GOLANG_END:
+	case GOLANG_ASYNC:
+	case GOLANG_CGO:
+	case GOLANG_NO_RULE:
+	default:
+		break;
+	}
 }
 
-/* Rows of [start, end), whose frame is complete, and from `switched` on on another stack. */
+/* Rows of [start, end): before the switch of stack, on the other one, and after it. */
 static bool give(const struct golang_rows *g, uint64_t start, uint64_t end, const struct cfi_state *state)
 {
+	struct golang_span span = golang_switched(g->kind, elffile_at(g->file, g->start));
+	uint64_t from = MIN(MAX(start, g->start + span.from), end), to = MIN(MAX(from, g->start + span.to), end);
 	struct cfi_state switched;
-	uint64_t from = UINT64_MAX;
 
-	if (g->kind == GOLANG_SWITCH || g->kind == GOLANG_VDSO)
-		from = golang_switched_from(g->kind, g->start, elffile_at(g->file, g->start));
-	if (start < from && !g->fn(g->arg, start, MIN(end, from), state))
-		return false;
-	if (from >= end)
-		return true;
-	switched_state(g, state, &switched);
-	return g->fn(g->arg, MAX(start, from), end, &switched);
+	if (!span.to)
+		return g->fn(g->arg, start, end, state);
+	switched_state(g->kind, state, &switched);
+	return (start >= from || g->fn(g->arg, start, from, state)) &&
+	       (from >= to || g->fn(g->arg, from, to, &switched)) && (to >= end || g->fn(g->arg, to, end, state));
 }
 
 bool golang_row(void *rows, uint64_t start, uint64_t end, const struct cfi_state *state)
@@ -171,6 +216,8 @@ bool golang_row(void *rows, uint64_t start, uint64_t end, const struct cfi_state
 	struct cfi_state full = *state;
 	uint64_t from;
 
+	if (g->kind == GOLANG_SYSTEM)
+		return give(g, start, end, state);
 	if (state->cfa.kind != CFI_REGISTER || state->cfa.reg != CFI_RSP || state->cfa.off < -SAVED_RBP ||
 	    state->regs[CFI_RBP].kind != CFI_UNSPECIFIED)
 		return g->fn(g->arg, start, end, state);
@@ -195,8 +242,9 @@ static bool on_depth(void *rows, uint64_t start, uint64_t end, uint32_t depth)
 
 static void cgo_rows(const struct golang_rows *g)
 {
-	/* CFA = g.stack.hi - depth + 8; and the old rsp + 8. */
+	/* CFA = (goroutine_sp ? goroutine_sp : g.stack.hi - depth) + 8; and the old rsp + 8. */
 	static const uint8_t left[] = {
+		DW_OP_bregx, MSG_REG_GOROUTINE_SP, 0, DW_OP_dup, DW_OP_bra, 11, 0, DW_OP_drop,
 		DW_OP_breg7, 0x30, DW_OP_deref, DW_OP_plus_uconst, 8, DW_OP_deref,
 		DW_OP_breg7, 0x28, DW_OP_deref, DW_OP_minus, DW_OP_plus_uconst, 8,
 	};

@@ -8,9 +8,11 @@
  *
  * Of the switches of stack neither knows anything:
  *  - runtime.systemstack and runtime.asmcgocall move rsp to the system stack; rbp still points into the
- *    goroutine's: CFA = rbp + 16. Before Go 1.21 they have no frame pointer of their own; asmcgocall
- *    then keeps g and the depth of its frame below g.stack.hi at rsp + 48 and rsp + 40, and
- *    systemstack has no row.
+ *    goroutine's: CFA = rbp + 16. Before Go 1.21 they have no frame pointer of their own; the goroutine
+ *    then waits at MSG_REG_GOROUTINE_SP, where the return address is. Where C that asmcgocall called
+ *    has called Go again, the goroutine does not wait, but asmcgocall has kept its g and the depth of its
+ *    frame below g.stack.hi at rsp + 48 and rsp + 40.
+ *  - runtime.cgocallback moves from the system stack to the goroutine's, and rbp stays behind as well.
  *  - What calls the vDSO keeps its rsp in r12.
  *
  * Source: src/runtime/asm_amd64.s, sys_linux_amd64.s, src/cmd/internal/obj/x86/obj6.go.
@@ -24,18 +26,25 @@
 enum golang_kind {
 	GOLANG_PLAIN,
 	GOLANG_END,		/* the outermost frame of a stack */
+	GOLANG_ASYNC,		/* entered as if called from where a signal interrupted its caller */
 	GOLANG_SWITCH,		/* CFA = rbp + 16 once the frame is set up */
-	GOLANG_CGO,		/* asmcgocall of Go 1.20 and before: golang_cgo_rows() */
-	GOLANG_VDSO,		/* r12 holds rsp from golang_switched_from() on */
+	GOLANG_CALLBACK,	/* the same, while it is on the goroutine's stack */
+	GOLANG_CGO,		/* asmcgocall of Go 1.20 and before: has rows of its own, golang_run() */
+	GOLANG_VDSO,		/* r12 holds rsp */
+	GOLANG_SYSTEM,		/* systemstack of Go 1.20 and before: CFA = MSG_REG_GOROUTINE_SP + 8 */
 	GOLANG_NO_RULE,		/* what is told of it is wrong and nothing is known instead */
 };
 
 /* `code` is the function's, or more. */
 enum golang_kind golang_kind(struct bytes name, struct bytes code);
 
-/* The state of a GOLANG_SWITCH function after golang_switched_from(). */
+/* Where a function of the kind is on another stack, as offsets in it; nowhere: both are 0. */
+struct golang_span {
+	uint64_t from, to;
+};
+struct golang_span golang_switched(enum golang_kind kind, struct bytes code);
+/* The state of a GOLANG_SWITCH or GOLANG_CALLBACK function there. */
 void golang_switch_state(struct cfi_state *ret);
-uint64_t golang_switched_from(enum golang_kind kind, uint64_t start, struct bytes code);
 
 /* Stands between who knows the CFA and the receiver of the rows. */
 struct golang_rows {

@@ -104,6 +104,13 @@ struct msg_rule {
 	int32_t off;
 };
 
+/*
+ * A register of no machine: the stack pointer at which a goroutine waits for its thread, which runs on
+ * Go's system stack. When none waits, it is 0 in an expression, and a row whose CFA it is is the
+ * outermost frame.
+ */
+enum { MSG_REG_GOROUTINE_SP = 32 };
+
 /* One step of an expression; the DWARF operations that CFI uses, reduced. */
 enum msg_op_code {
 	MSG_OP_CONST,		/* push n */

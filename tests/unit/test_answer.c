@@ -468,13 +468,39 @@ static void go_roots_are_known_by_exact_names(void **state UNUSED)
 	assert_int_equal(kind("runtime.goexit1", ""), GOLANG_PLAIN);
 	assert_int_equal(kind("runtime.mstart", ""), GOLANG_END);
 	assert_int_equal(kind("runtime.rt0_go.abi0", ""), GOLANG_END);
-	assert_int_equal(kind("runtime.morestack_noctxt", ""), GOLANG_END);
+	assert_int_equal(kind("runtime.morestack", ""), GOLANG_END);
+	assert_int_equal(kind("runtime.morestack_noctxt", ""), GOLANG_PLAIN);
+	assert_int_equal(kind("runtime.asyncPreempt.abi0", ""), GOLANG_ASYNC);
 	assert_int_equal(kind("runtime.systemstack", setup), GOLANG_SWITCH);
-	assert_int_equal(kind("runtime.systemstack", "\x90"), GOLANG_PLAIN);
+	assert_int_equal(kind("runtime.systemstack", "\x90"), GOLANG_NO_RULE);
 	assert_int_equal(kind("runtime.asmcgocall.abi0", setup), GOLANG_SWITCH);
 	assert_int_equal(kind("runtime.asmcgocall", "\x90"), GOLANG_NO_RULE);
 	assert_int_equal(kind(".abi0", ""), GOLANG_PLAIN);
 	assert_int_equal(kind("", ""), GOLANG_PLAIN);
+}
+
+/* As the newest and Debian's Go have them; nop between what is looked for. */
+static void go_code_on_another_stack_is_known_by_its_moves(void **state UNUSED)
+{
+	static const char systemstack[] = "\x90\x48\x89\xdc\xff\xd7\x48\x8b\x60\x38\xc3";
+	static const char callback[] = "\x55\x48\x89\xfc\xff\xd0\x48\x8b\x66\x38\xc3";
+	static const char clock[] = "\x90\x49\x89\xe4\xff\xd0\x4c\x89\xe4\xc3";
+	static const char cgo[] = "\x90\x48\x8b\x66\x38\x48\x89\x7c\x24\x30\x48\x89\x7c\x24\x28\xff\xd0"
+				  "\x90\x48\x89\x54\x24\x28\xff\xd0";
+	static const char wrapper[] = "\x48\x83\xec\x20\x48\x89\x6c\x24\x18";
+	struct golang_span span = golang_switched(GOLANG_SYSTEM, (struct bytes){ (const uint8_t *)systemstack, 10 });
+
+	assert_int_equal(kind("runtime.systemstack.abi0", systemstack), GOLANG_SYSTEM);
+	assert_int_equal(span.from, 4);
+	assert_int_equal(span.to, 6);
+	assert_int_equal(kind("runtime.cgocallback", callback), GOLANG_CALLBACK);
+	assert_int_equal(kind("runtime.cgocallback", clock), GOLANG_NO_RULE);
+	assert_int_equal(kind("time.now", clock), GOLANG_VDSO);
+	assert_int_equal(kind("time.now", callback), GOLANG_PLAIN);
+	assert_int_equal(kind("time.Now", clock), GOLANG_PLAIN);
+	assert_int_equal(kind("runtime.asmcgocall", cgo), GOLANG_CGO);
+	assert_int_equal(kind("runtime.asmcgocall", cgo + 1), GOLANG_NO_RULE);
+	assert_int_equal(kind("runtime.asmcgocall", wrapper), GOLANG_PLAIN);
 }
 
 /* ---- names ---- */
@@ -621,6 +647,7 @@ int main(void)
 		cmocka_unit_test(many_addresses_of_one_function_share_its_rows),
 		cmocka_unit_test(go_functions_get_what_their_cfi_leaves_out),
 		cmocka_unit_test(go_roots_are_known_by_exact_names),
+		cmocka_unit_test(go_code_on_another_stack_is_known_by_its_moves),
 		cmocka_unit_test(names_have_segments_and_the_vaddr_of_the_file),
 		cmocka_unit_test(the_vdso_is_a_file_like_any_other),
 		cmocka_unit_test(a_file_that_cannot_be_read_is_answered_too),

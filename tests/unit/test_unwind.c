@@ -310,7 +310,7 @@ static const struct expr_case expr_cases[] = {
 	{ "deref of 0", { { MSG_OP_CONST, 0, 0 }, { MSG_OP_DEREF, 8, 0 } }, 2, true, 0 },
 	{ "the CFA's own expression has no CFA", { { MSG_OP_CFA, 0, 0 } }, 1, true, 0 },
 	{ "no such operation", { { MSG_OP_CONST, 0, 16 }, { MSG_OP_CONST, 0, 16 }, { MSG_OP_COUNT, 0, 0 } }, 3, true, 0 },
-	{ "no such register", { { MSG_OP_REG, 32, 0 } }, 1, true, 0 },
+	{ "no such register", { { MSG_OP_REG, 31, 0 } }, 1, true, 0 },
 };
 /* clang-format on */
 
@@ -518,6 +518,57 @@ static void a_frame_pointer_row_may_lead_to_another_stack(void **state)
 	EXPECT(w, UNWIND_TRUNCATED, LEAF, A, B);
 }
 
+/* Go's systemstack: the goroutine's stack pointer is in no register, nor on the system stack. */
+static void a_goroutine_that_waits_is_the_caller_of_its_system_stack(void **state)
+{
+	struct world *w = *state;
+	uint64_t word = B;
+
+	world_leaf_row(w, LEAF, RSP, 16);
+	world_caller_row(w, A, MSG_REG_GOROUTINE_SP, 8);
+	world_caller_row(w, B, RSP, 32);
+	world_end_row(w, START);
+	world_word(w, SP + 8, A);
+	memcpy(w->other + 64, &word, 8);
+	word = START;
+	memcpy(w->other + 72 + 24, &word, 8);
+	w->in.windows[w->in.nwindows++] =
+		(struct unwind_window){ OTHER_STACK, w->other, sizeof(w->other), 0 };
+	w->in.goroutine_sp = OTHER_STACK + 64;
+	world_run(w);
+	EXPECT(w, UNWIND_COMPLETE, LEAF, A, B, START);
+	/* A thread that serves none ends on its system stack. */
+	w->in.goroutine_sp = 0;
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+	EXPECT(w, UNWIND_COMPLETE, LEAF, A);
+}
+
+/* Go's asmcgocall before frame pointers: the one that waits, else the one that it has noted. */
+static void an_expression_can_ask_whether_a_goroutine_waits(void **state)
+{
+	static const struct msg_op ops[] = {
+		{ MSG_OP_REG, MSG_REG_GOROUTINE_SP, 0 }, { MSG_OP_DUP, 0, 0 }, { MSG_OP_BRANCH, 0, 3 },
+		{ MSG_OP_DROP, 0, 0 },			 { MSG_OP_REG, RSP, 24 }, { MSG_OP_ADD_CONST, 0, 8 },
+	};
+	struct world *w = *state;
+	uint64_t word = START;
+
+	world_leaf_row(w, LEAF, RSP, 0);
+	world_cfa_expr(w, ops, ARRAY_SIZE(ops));
+	world_end_row(w, START);
+	world_word(w, SP + 24, START);
+	world_run(w);
+	EXPECT(w, UNWIND_COMPLETE, LEAF, START);
+	assert_int_equal(w->result.root_cfa, SP + 32);
+	memcpy(w->other + 64, &word, 8);
+	w->in.windows[w->in.nwindows++] =
+		(struct unwind_window){ OTHER_STACK, w->other, sizeof(w->other), 0 };
+	w->in.goroutine_sp = OTHER_STACK + 64;
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+	EXPECT(w, UNWIND_COMPLETE, LEAF, START);
+	assert_int_equal(w->result.root_cfa, OTHER_STACK + 72);
+}
+
 static void a_value_in_a_hole_truncates(void **state)
 {
 	struct world *w = *state;
@@ -662,6 +713,8 @@ int main(void)
 		TEST(a_signal_frame_leads_to_the_interrupted_instruction),
 		TEST(a_signal_that_interrupted_nothing_mapped_is_no_root),
 		TEST(a_frame_pointer_row_may_lead_to_another_stack),
+		TEST(a_goroutine_that_waits_is_the_caller_of_its_system_stack),
+		TEST(an_expression_can_ask_whether_a_goroutine_waits),
 		TEST(a_value_in_a_hole_truncates),
 		TEST(holes_count_from_the_first_page_boundary),
 		TEST(a_missing_saved_register_is_missed_only_when_needed),
