@@ -173,7 +173,8 @@ WORKLOADS := chain_c chain_pie chain_nopie chain_static chain_stripped chain_lld
 	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin refuse user \
 	chain_debug_frame chain_no_cfi chain_static_pie odd_rows odd_roots plt_lazy plt_sec plt_got plt_lld \
 	vfork_loop noreturn realign own_sigreturn deep jit_page spin32 no_start_cfi no_start_debug short_threads \
-	pieces split_stack libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two
+	pieces split_stack libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two \
+	go_stripped go_pie go_paths go_cgo go_cgo_stripped libgo_shared.so go_host
 WORKLOAD_CFLAGS := -O2 -g -fomit-frame-pointer -fstack-protector-strong -D_GNU_SOURCE $(WARN)
 WORKLOAD_SOURCE_chain_pie := chain_c.c
 WORKLOAD_SOURCE_chain_nopie := chain_c.c
@@ -224,10 +225,30 @@ WORKLOAD_CC_chain_cpp := /usr/bin/g++
 
 .PHONY: workloads
 workloads: $(addprefix $(OUT)/workloads/,$(WORKLOADS))
-$(OUT)/workloads/go_spin: tests/workloads/go/spin.go
+GO_BUILD = env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE='$(abspath $(OUT))/gocache' CGO_ENABLED=$(or $(CGO_$*),0) \
+	/usr/bin/go build
+GO_SOURCE_stripped := spin
+GO_FLAGS_stripped := -ldflags='-s -w'
+# Its table has no section of its own, and is found by its header.
+GO_SOURCE_pie := spin
+GO_FLAGS_pie := -buildmode=pie -ldflags='-s -w -linkmode=external'
+CGO_pie := 1
+GO_FLAGS_paths := -ldflags='-s -w'
+CGO_cgo := 1
+GO_SOURCE_cgo_stripped := cgo
+GO_FLAGS_cgo_stripped := -ldflags='-s -w'
+CGO_cgo_stripped := 1
+.SECONDEXPANSION:
+$(addprefix $(OUT)/workloads/go_,spin stripped pie paths cgo cgo_stripped): \
+		$(OUT)/workloads/go_%: tests/workloads/go/$$(or $$(GO_SOURCE_$$*),$$*).go
 	$(call say,GO,$@)mkdir -p $(@D)
-	$(Q)env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE='$(abspath $(OUT))/gocache' CGO_ENABLED=0 \
-		/usr/bin/go build -o $@ $<
+	$(Q)$(GO_BUILD) $(GO_FLAGS_$*) -o $@ $<
+$(OUT)/workloads/libgo_%.so: CGO_shared := 1
+$(OUT)/workloads/libgo_%.so: tests/workloads/go/%.go
+	$(call say,GO,$@)mkdir -p $(@D)
+	$(Q)$(GO_BUILD) -buildmode=c-shared -o $@ $<
+$(OUT)/workloads/go_host: | $(OUT)/workloads/libgo_shared.so
+WORKLOAD_FLAGS_go_host = -L$(OUT)/workloads -Wl,-rpath,'$$ORIGIN' -Wl,--no-as-needed -l:libgo_shared.so
 # The one workload that is made of more: a file system that stops answering.
 $(OUT)/workloads/fuse_server: $(OUT)/tests/workloads/fuse_server.o $(OUT)/tests/unit/fuse_server.o
 	$(call say,LINK,$@)mkdir -p $(@D)

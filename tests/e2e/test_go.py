@@ -1,0 +1,155 @@
+"""Go programs of Debian's toolchain, stripped ones too: chains, names, files and lines."""
+
+import os
+import re
+
+import harness
+import pprof
+from harness import (
+    check_chain,
+    check_complete,
+    check_rate,
+    need_program,
+    once,
+    total,
+    with_user_stack,
+    workload,
+)
+
+MAIN = r"^runtime\.goexit(\.abi0)?;runtime\.main;main\.main"
+GOROUTINE = r"^runtime\.goexit(\.abi0)?"
+SPIN = r"main\.a;main\.b;main\.c;main\.spin(;|$)"
+CGO = MAIN + r";main\._Cfunc_c_a(\.abi0)?;runtime\.cgocall;runtime\.asmcgocall(\.abi0)?;"
+SECONDS = "1"
+
+
+class Case:
+    """A program, its chain from the root on, and which of its stacks must have it: all by default."""
+
+    def __init__(self, program, chain, having="", module=None):
+        self.name, *self.args = program.split()
+        self.chain, self.having, self.module = chain, having, module
+
+    def command(self):
+        return [workload(self.name), *self.args, SECONDS]
+
+
+CASES = {
+    "stripped": Case("go_stripped", rf"({MAIN}|{GOROUTINE};main\.main\.func1;main\.worker);{SPIN}", "spin"),
+    "PIE of the system's linker": Case(
+        "go_pie", rf"({MAIN}|{GOROUTINE};main\.main\.func1;main\.worker);{SPIN}", "spin"
+    ),
+    "the system stack": Case(
+        "go_paths callers",
+        rf"{MAIN};main\.callers;runtime\.Callers;runtime\.callers;runtime\.systemstack;runtime\.callers\.func1",
+        r"runtime\.callers\.func1",
+    ),
+    "assembly": Case("go_paths hash", rf"{MAIN};main\.hash;crypto/sha256\.Sum256;.*sha256\.block", r"sha256\.block"),
+    "growing stacks": Case("go_paths grow", rf"({MAIN};main\.grow|{GOROUTINE};main\.grow\.func1)(;|$)", r"main\.grow"),
+    "C called by Go": Case("go_cgo in_c", rf"{CGO}c_a;c_b;c_spin(;|$)", "c_spin"),
+    "C called by stripped Go": Case("go_cgo_stripped in_c", rf"{CGO}(go_cgo_stripped\+0x\w+;?){{3}}$", r"\+0x"),
+}
+#: Of these the stack on the other side is in no window until its pages were learned.
+CALLBACKS = {
+    "Go called by C": Case(
+        "go_cgo in_callback",
+        rf"{CGO}c_a;c_b;goSpin;crosscall2;runtime\.cgocallback(\.abi0)?;.*;main\.goSpin;main\.spin",
+        r"main\.spin",
+    ),
+    "a library in a C program": Case(
+        "go_host",
+        rf"{harness.START}outer;inner;GoSpin;crosscall2;runtime\.cgocallback(\.abi0)?;.*;main\.GoSpin;main\.spin",
+        r"main\.spin",
+    ),
+    "the vDSO": Case("go_paths clock", rf"{MAIN};main\.clock;time\.Now;time\.now", r"clock_gettime"),
+}
+
+
+class Run:
+    def __init__(self):
+        cases = CASES | CALLBACKS
+        recording = harness.Recording()
+        self.ran = harness.run_each({name: case.command() for name, case in cases.items()})
+        self.result = recording.finish()
+        failed = {n: (ran.returncode, ran.stdout) for n, ran in self.ran.items() if ran.returncode}
+        assert not failed, f"workloads failed: {failed}"
+
+    def of(self, name, case):
+        stacks = self.result.of(self.ran[name].pid, case.name[:15])
+        return with_user_stack(stacks), [s for s in stacks if re.search(case.having, s.folded)]
+
+
+@once
+def run():
+    need_program("/usr/bin/go")
+    return Run()
+
+
+def test_go_stacks_are_complete_and_have_their_chains():
+    for name, case in CASES.items():
+        stacks, chained = run().of(name, case)
+        check_complete(name, stacks)
+        check_chain(name, chained, case.chain, rate=0.995, at_least=20)
+
+
+def test_stacks_that_cross_to_another_stack_are_whole_or_marked():
+    for name, case in CALLBACKS.items():
+        _, chained = run().of(name, case)
+        check_rate(
+            name,
+            chained,
+            lambda s: s.outcome and s.outcome[1] == "truncated" or re.search(case.chain, s.folded),
+            rate=0.995,
+            at_least=20,
+        )
+
+
+def test_lines_of_stripped_go_are_those_of_its_source():
+    """Lines that only main.spin has, and its callers' calls."""
+    source = open(os.path.join(harness.SOURCES, "go/spin.go"), encoding="utf-8").read().split("\n")
+    expected = {
+        "main.spin": re.compile(r"sink \+=|for "),
+        "main.c": re.compile(r"spin\(end\)"),
+        "main.b": re.compile(r"\tc\(end\)"),
+        "main.a": re.compile(r"\tb\(end\)"),
+    }
+    seen, wrong = set(), []
+    pid = run().ran["stripped"].pid
+    profile = pprof.load(run().result.path)
+    locations = {location.id: location for location in profile.location}
+    functions = {function.id: function for function in profile.function}
+    for sample in profile.sample:
+        if profile.labels_of(sample).get("pid") != pid:
+            continue
+        for line in (line for id in sample.location_id for line in locations[id].line):
+            function = functions[line.function_id]
+            name, file = profile.string(function.name), profile.string(function.filename)
+            if name not in expected:
+                continue
+            seen.add(name)
+            text = source[line.line - 1] if 0 < line.line <= len(source) else ""
+            if not file.endswith("/tests/workloads/go/spin.go") or not expected[name].search(text):
+                wrong.append((name, file, line.line))
+    assert seen == set(expected) and not wrong, f"seen {seen}, wrong {wrong}"
+
+
+def test_go_build_is_complete():
+    """The toolchain is stripped."""
+    go = need_program("/usr/bin/go")
+    output, source = harness.scratch_file(""), harness.scratch_file(".go")
+    with open(source, "w", encoding="ascii") as f:
+        f.write("package main\n" + "".join(f"func f{i}(n int) int {{ return n * {i} }}\n" for i in range(3000)))
+        f.write('func main() { println("f1", f1(2)) }\n')
+    settings = [
+        "HOME=" + harness.scratch(),
+        "GOCACHE=" + os.path.join(os.path.dirname(os.path.abspath(harness.WORKLOADS)), "gocache"),
+        *"GO111MODULE=off GOPROXY=off GOFLAGS= CGO_ENABLED=0".split(),
+    ]
+    result = harness.record(
+        command=["/usr/bin/env", "-u", "GOROOT", *settings, go, "build", "-o", output, source], seconds=300
+    )
+    assert not result.returncode, result.stderr
+    stacks = [s for s in with_user_stack(result.stacks) if s.comm in ("go", "compile", "link", "asm")]
+    check_complete("go build", stacks)
+    unnamed = [s for s in stacks if any(re.search(r"^(go|compile|link|asm)\+0x", n) for n in s.names)]
+    assert total(unnamed) < 0.01 * total(stacks), harness.worst(unnamed)
