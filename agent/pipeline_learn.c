@@ -14,10 +14,10 @@ enum {
 	LOOKS_MAX = 8,		/* at a time */
 	LOOKS_PER_SECOND = 32,
 	LOOK_ROUNDS_MAX = 8,
-	LOOK_PAGES_MAX = 32,
-	LOOK_ASK_MAX = 4,	/* pages of a round */
+	LOOK_PAGES_MAX = 48,	/* some are guesses */
+	LOOK_AHEAD = 3,		/* of what is guessed */
+	LOOK_DENSE = 4 * EVENT_PAGE_BYTES,	/* steps so short leave no page out */
 };
-_Static_assert((int)LOOK_ASK_MAX <= (int)EVENT_PAGES_MAX, "a round is one question");
 
 #define LOOK_MAX_NS (5 * NSEC_PER_SEC)	/* for all its rounds and rows */
 #define LATE_PAUSE_NS (60 * NSEC_PER_SEC)	/* a reader hung: somebody's memory does not answer */
@@ -32,8 +32,8 @@ struct look {
 	struct file *file;	/* whose rows it waits for; NULL: for memory */
 	uint32_t nrounds;
 	uint32_t npages, nasked;	/* the last nasked are under way */
-	uint32_t present;	/* a bit each */
-	uint64_t missing;	/* of the last round; 0 none */
+	uint64_t present;	/* a bit each */
+	uint64_t missing[LOOK_ROUNDS_MAX];	/* what each round was for */
 	uint64_t addresses[LOOK_PAGES_MAX];
 	uint8_t *pages;		/* npages */
 };
@@ -91,25 +91,43 @@ static void want_page(struct look *k, struct reader_peek *ask, uint64_t address)
 {
 	uint64_t page = learn_page_of(address);
 
-	if (!unwind_is_user(address) || k->npages == LOOK_PAGES_MAX || ask->npages == LOOK_ASK_MAX ||
+	if (!unwind_is_user(address) || k->npages == LOOK_PAGES_MAX || ask->npages == EVENT_PAGES_MAX ||
 	    has_asked(k, page))
 		return;
 	k->addresses[k->npages++] = page;
 	ask->pages[ask->npages++] = page;
 }
 
-/* The page, the one above it, and where frames of one size would have the next ones. */
+/*
+ * Where the next ones are missing if it goes on like that: frames of one size, or segments with two
+ * places each.
+ */
+static void want_next(struct look *k, struct reader_peek *ask, uint32_t period)
+{
+	const uint64_t *last = &k->missing[k->nrounds];
+	uint64_t step;
+
+	if (k->nrounds < period)
+		return;
+	step = last[0] - last[-(int)period];
+	if (step <= LOOK_DENSE) /* leaves no page out */
+		step = EVENT_PAGE_BYTES;
+	for (uint32_t i = 1; i <= LOOK_AHEAD; i++)
+		for (int j = (int)period - 1; j >= 0; j--)
+			want_page(k, ask, last[-j] + i * step);
+}
+
+/* False: there is nothing that was not asked for. */
 static bool choose_pages(struct look *k, struct reader_peek *ask, uint64_t missing)
 {
-	uint64_t stride = k->missing ? missing - k->missing : 0;
-
+	if (k->nrounds == LOOK_ROUNDS_MAX)
+		return false;
+	k->missing[k->nrounds] = missing;
 	want_page(k, ask, missing);
 	want_page(k, ask, missing + EVENT_PAGE_BYTES);
-	if (stride && stride < UNWIND_REACH) {
-		want_page(k, ask, missing + stride);
-		want_page(k, ask, missing + 2 * stride);
-	}
-	k->missing = missing;
+	want_next(k, ask, 1);
+	want_next(k, ask, 2);
+	k->nrounds++;
 	k->nasked = ask->npages;
 	return ask->npages > 0;
 }
@@ -119,7 +137,7 @@ static int ask_memory(struct pipeline *p, struct look *k, uint64_t missing)
 	struct reader_peek ask = { .id = k->id, .tid = k->tid };
 	uint8_t *bigger;
 
-	if (k->nrounds++ == LOOK_ROUNDS_MAX || !choose_pages(k, &ask, missing)) {
+	if (!choose_pages(k, &ask, missing)) {
 		end_look(p, k);
 		return 0;
 	}
@@ -255,7 +273,7 @@ int pipeline_take_memory(struct pipeline *p, const struct event_memory *m)
 	}
 	memcpy(k->pages + (size_t)(k->npages - k->nasked) * EVENT_PAGE_BYTES, m->pages,
 	       (size_t)m->npages * EVENT_PAGE_BYTES);
-	k->present |= m->present << (k->npages - k->nasked);
+	k->present |= (uint64_t)m->present << (k->npages - k->nasked);
 	k->nasked = 0;
 	return look_on(p, k);
 }

@@ -24,7 +24,7 @@
 #include "bpf/abi.h"
 
 /* Windows: those of a sample, and as many again that come late (pipeline_learn.c); bits of `used`. */
-enum { UNWIND_FRAMES_MAX = 8192, UNWIND_WINDOWS_MAX = 56 };
+enum { UNWIND_FRAMES_MAX = 8192, UNWIND_WINDOWS_MAX = 64 };
 
 /* How a stack ended. One list: enum, metric text, synthetic root frame ("" = none). */
 #define UNWIND_OUTCOMES(X)						\

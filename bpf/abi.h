@@ -31,10 +31,11 @@ typedef uint64_t abi_u64;
 
 #define ABI_COMM_LEN 16
 #define ABI_RECORD_MAX (64 * 1024)	/* bytes of one ring record */
-#define ABI_PARTS_MAX 5
+#define ABI_PARTS_MAX 6
 #define ABI_WINDOW_MAX (62 * 1024)	/* stack bytes of one record: what headers, registers, frames leave */
 #define ABI_KSTACK_MAX 127		/* kernel frames */
-#define ABI_LEARNED_PAGES 15		/* what one record holds */
+#define ABI_RECORD_PAGES 15		/* what one record holds */
+#define ABI_LEARNED_PAGES (2 * ABI_RECORD_PAGES)
 #define ABI_LEARNED_STACKS 8
 #define ABI_LEARNED_THREADS 1024	/* of which something is known */
 #define ABI_XSAVE_SIZES 2		/* that the XSAVE area of a signal's frame may have */
@@ -64,7 +65,7 @@ enum {
 	ABI_F_EXITING = 1 << 4,		/* the thread is exiting; its memory may be gone */
 	ABI_F_TOP_KNOWN = 1 << 5,	/* the copied leaf window was to end at a known top */
 	ABI_F_CUT = 1 << 6,		/* bytes between the leaf window and the top were left out */
-	ABI_F_PART_LOST = 1 << 7,	/* this part or one before it did not fit into the ring */
+	ABI_F_PART_LOST = 1 << 7,	/* this part or one before it did not fit into the ring, or learned pages were left out to spare it */
 	ABI_F_LAST = 1 << 8,		/* last part of its sample */
 	ABI_F_ON_ALTSTACK = 1 << 9,	/* sp is inside the thread's sigaltstack */
 	ABI_F_ON_G0 = 1 << 10,		/* a Go thread on its system stack */
@@ -111,7 +112,7 @@ enum abi_window_id {
 	ABI_WIN_ROOT = 1,	/* downwards from the stack's top */
 	ABI_WIN_INTERRUPTED = 2,	/* what a handler on sigaltstack interrupted */
 	ABI_WIN_GOROUTINE = 3,	/* the goroutine's stack while its thread is on g0 */
-	ABI_WIN_LEARNED = 4,	/* pages that userspace asked for, each a window; all in one record */
+	ABI_WIN_LEARNED = 4,	/* pages that userspace asked for, each a window; in the last records */
 };
 
 /*

@@ -160,7 +160,7 @@ static __always_inline __u64 record_add_window(void *rec, __u64 size, struct cur
 /* Each page is a section of its own, so that its place is a constant; one that failed is a hole. */
 #define PAGE_OFF(i) (sizeof(struct abi_record) + (i) * (sizeof(struct abi_section) + PAGE))
 
-_Static_assert(PAGE_OFF(ABI_LEARNED_PAGES) <= ABI_RECORD_MAX, "a full record fits");
+_Static_assert(PAGE_OFF(ABI_RECORD_PAGES) <= ABI_RECORD_MAX, "a full record fits");
 
 static __always_inline void *record_reserve_pages(__u64 npages, __u64 *ret_size)
 {
@@ -168,7 +168,7 @@ static __always_inline void *record_reserve_pages(__u64 npages, __u64 *ret_size)
 
 	RESERVE_CLASS(PAGE_OFF(2));
 	RESERVE_CLASS(PAGE_OFF(5));
-	RESERVE_CLASS(PAGE_OFF(ABI_LEARNED_PAGES));
+	RESERVE_CLASS(PAGE_OFF(ABI_RECORD_PAGES));
 	return NULL;
 }
 

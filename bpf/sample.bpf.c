@@ -217,6 +217,16 @@ static __always_inline void fill_header(struct regs_context *ctx, struct task_st
 	bpf_get_current_comm(head->comm, sizeof(head->comm));
 }
 
+/* While the agent does not keep up, samples are worth more than the far pages of some. */
+static __always_inline void spare_ring(struct work *w, struct counters *c)
+{
+	if (!w->plan.npages || bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) <= 2 * wakeup_bytes)
+		return;
+	w->plan.npages = 0;
+	w->head.flags |= ABI_F_PART_LOST;
+	c->n[ABI_CNT_PART_LOST]++;
+}
+
 SEC("perf_event")
 int sample(struct regs_context *ctx)
 {
@@ -243,8 +253,10 @@ int sample(struct regs_context *ctx)
 	w->plan.npages = 0;
 	w->plan.flags = 0;
 	w->head.flags = look_at_task(ctx, task, w);
+	spare_ring(w, c);
 	/* A sample without any window is a part all the same. */
-	w->nparts = w->plan.nwindows + !w->plan.nwindows + !!w->plan.npages;
+	w->nparts = w->plan.nwindows + !w->plan.nwindows + !!w->plan.npages +
+		    (w->plan.npages > ABI_RECORD_PAGES);
 	bpf_tail_call(ctx, &programs, PROGRAM_PART);
 	return 0;
 }
@@ -375,12 +387,29 @@ int part(struct regs_context *ctx)
 	return 0;
 }
 
-/* The last record: learned pages. */
+/* How many of the pages that are left come in this record; the rest moves up. */
+static __always_inline __u64 take_pages(struct stack_plan *p)
+{
+	__u64 n = p->npages;
+
+	if (n <= ABI_RECORD_PAGES)
+		return n;
+	p->npages -= ABI_RECORD_PAGES;
+	return ABI_RECORD_PAGES;
+}
+
+static __always_inline void drop_pages(struct stack_plan *p)
+{
+	for (int i = 0; i < ABI_LEARNED_PAGES - ABI_RECORD_PAGES; i++)
+		p->pages[i] = p->pages[i + ABI_RECORD_PAGES];
+}
+
+/* A record of learned pages. */
 SEC("perf_event")
 int pages(struct regs_context *ctx)
 {
 	struct counters *c;
-	__u64 size = 0, i;
+	__u64 size = 0, n;
 	__u32 zero = 0;
 	struct work *w;
 	void *rec;
@@ -389,17 +418,23 @@ int pages(struct regs_context *ctx)
 	w = bpf_map_lookup_elem(&work, &zero);
 	if (!c || !w)
 		return 0;
-	rec = record_reserve_pages(w->plan.npages, &size);
-	if (!rec) {
-		lose(w, c);
+	n = take_pages(&w->plan);
+	rec = record_reserve_pages(n, &size);
+	if (rec) {
+		for (__u64 i = 0; i < ABI_RECORD_PAGES && PAGE_OFF(i + 1) <= size; i++) {
+			if (i >= n)
+				break;
+			c->n[ABI_CNT_STACK_BYTES] += record_add_page(rec + PAGE_OFF(i), w->plan.pages[i]);
+		}
+		w->head.nsections = n;
+		submit(w, rec, PAGE_OFF(n));
+	} else if (!lose(w, c)) {
 		return 0;
 	}
-	for (i = 0; i < ABI_LEARNED_PAGES && PAGE_OFF(i + 1) <= size; i++) {
-		if (i >= w->plan.npages)
-			break;
-		c->n[ABI_CNT_STACK_BYTES] += record_add_page(rec + PAGE_OFF(i), w->plan.pages[i]);
-	}
-	w->head.nsections = w->plan.npages;
-	submit(w, rec, PAGE_OFF(w->plan.npages));
+	w->part++;
+	if (w->part >= w->nparts)
+		return 0;
+	drop_pages(&w->plan);
+	bpf_tail_call(ctx, &programs, PROGRAM_PAGES);
 	return 0;
 }

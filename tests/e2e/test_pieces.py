@@ -39,6 +39,7 @@ CASES = {
     "altstack": PROGRAM + INTERRUPTED,
     "altstack_deep": PROGRAM + recursion(300, 4) + INTERRUPTED,
     "segments_4": PROGRAM + ["segment", "on_stack"] * 4 + ["segment"],
+    "segments_8": PROGRAM + ["segment", "on_stack"] * 8 + ["segment"],
 }
 COROUTINES = ["coroutines_of_main", "coroutines_of_thread"]
 #: What is copied of these is not much more than they use.

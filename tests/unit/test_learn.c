@@ -172,7 +172,7 @@ static void learned_pages_come_with_the_next_samples_until_they_are_forgotten(vo
 	target_stop(&t);
 }
 
-static void as_many_learned_pages_as_fit_come_in_one_part(void **state UNUSED)
+static void as_many_learned_pages_as_fit_come_in_two_parts(void **state UNUSED)
 {
 	struct target t = target_start(run_coroutine);
 	struct abi_learned l = { .npages = ABI_LEARNED_PAGES };
@@ -184,12 +184,51 @@ static void as_many_learned_pages_as_fit_come_in_one_part(void **state UNUSED)
 	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &l), 0);
 	harvest_more(&h, s, 40);
 	for (size_t i = 0; i < h.nrecords; i++) {
+		const uint64_t *pages = l.pages + (h.records[i]->part == 2) * ABI_RECORD_PAGES;
+
+		assert_int_equal(!(h.records[i]->flags & ABI_F_LAST), h.records[i]->part < 2);
 		if (!h.records[i]->part)
 			continue;
-		assert_int_equal(h.records[i]->nsections, ABI_LEARNED_PAGES);
-		for (uint32_t n = 0; n < ABI_LEARNED_PAGES; n++)
-			assert_int_equal(word_of(nth_section(h.records[i], n), l.pages[n]), l.pages[n]);
+		assert_int_equal(h.records[i]->nsections, ABI_RECORD_PAGES);
+		for (uint32_t n = 0; n < ABI_RECORD_PAGES; n++)
+			assert_int_equal(word_of(nth_section(h.records[i], n), pages[n]), pages[n]);
 	}
+	harvest_reset(&h);
+	sampler_free(s);
+	target_stop(&t);
+}
+
+static void learned_pages_are_left_out_while_the_ring_is_half_full(void **state UNUSED)
+{
+	const struct sampler_conf small = { .hz = 497, .stack_max_bytes = 64 * 1024, .cpus = "",
+					    .ring_bytes = 1 << 20 };
+	const struct timespec nap = { .tv_nsec = 10 * 1000000 };
+	struct target t = target_start(run_coroutine);
+	const struct abi_learned l = { .npages = 1, .pages = { t.facts->low } };
+	uint64_t counters[ABI_CNT_COUNT] = { 0 };
+	uint32_t nspared = 0, nwhole = 0;
+	struct harvest h = { .pid = t.pid };
+	struct sampler *s = NULL;
+	const char *why;
+
+	assert_int_equal(sampler_new(&s, &small, harvest_add, &h, &why), 0);
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &l), 0);
+	assert_int_equal(sampler_start(s, &why), 0);
+	while (counters[ABI_CNT_PART_LOST] < 4) { /* nobody empties it */
+		nanosleep(&nap, NULL);
+		assert_int_equal(sampler_counters(s, counters), 0);
+	}
+	sampler_stop(s);
+	assert_int_equal(sampler_dispatch(s), 0);
+	for (size_t i = 0; i < h.nrecords; i++) {
+		bool spared = h.records[i]->flags & ABI_F_PART_LOST;
+
+		assert_true(!spared || (!h.records[i]->part && h.records[i]->flags & ABI_F_LAST));
+		assert_true(spared || !nspared);
+		nspared += spared;
+		nwhole += h.records[i]->part == 1;
+	}
+	assert_true(nspared >= 1 && nwhole >= 1);
 	harvest_reset(&h);
 	sampler_free(s);
 	target_stop(&t);
@@ -282,7 +321,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(learned_pages_come_with_the_next_samples_until_they_are_forgotten),
-		cmocka_unit_test(as_many_learned_pages_as_fit_come_in_one_part),
+		cmocka_unit_test(as_many_learned_pages_as_fit_come_in_two_parts),
+		cmocka_unit_test(learned_pages_are_left_out_while_the_ring_is_half_full),
 		cmocka_unit_test(a_stack_whose_end_is_learned_is_copied_to_there),
 		cmocka_unit_test(g_is_looked_for_where_userspace_says),
 		cmocka_unit_test(more_threads_than_fit_are_refused_until_one_is_forgotten),
