@@ -36,7 +36,8 @@ DEFINE_CLEANUP(struct sampler *, sampler_free);
 
 MUST_USE int sampler_start(struct sampler *s, const char **ret_why);
 void sampler_stop(struct sampler *s); /* disables the events; records that wait can still be drained */
-int sampler_fd(const struct sampler *s); /* readable when a quarter of the ring is full */
+/* Readable when a quarter of the ring is full, and after a cut stack of a thread of which nothing is known. */
+int sampler_fd(const struct sampler *s);
 /* Hands every record that waits at the call to fn. Stops at fn's first error and returns it. */
 MUST_USE int sampler_dispatch(struct sampler *s);
 /* Picks up CPUs that came online, drops those that went. Cheap; call once a second. */

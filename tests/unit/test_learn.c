@@ -1,5 +1,6 @@
 /* What the BPF program does with what userspace knows of a thread. */
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -198,6 +199,39 @@ static void as_many_learned_pages_as_fit_come_in_two_parts(void **state UNUSED)
 	target_stop(&t);
 }
 
+static bool is_readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, 0) == 1;
+}
+
+static void a_cut_stack_of_a_thread_that_is_not_known_wakes_the_agent(void **state UNUSED)
+{
+	const struct timespec nap = { .tv_nsec = 10 * 1000000 };
+	const struct abi_learned nothing_to_say = { .nstacks = 1 };
+	struct target t = target_start(run_coroutine);
+	struct harvest h;
+	struct sampler *s = sampler_for(&h, &t);
+	const char *why;
+
+	assert_int_equal(sampler_start(s, &why), 0);
+	while (!is_readable(sampler_fd(s))) /* far from full */
+		nanosleep(&nap, NULL);
+	assert_int_equal(sampler_dispatch(s), 0);
+	assert_true(h.nrecords < 20);
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &nothing_to_say), 0);
+	assert_int_equal(sampler_dispatch(s), 0);
+	for (size_t n = h.nrecords; h.nrecords < n + 10;) {
+		nanosleep(&nap, NULL);
+		assert_false(is_readable(sampler_fd(s)));
+		assert_int_equal(sampler_dispatch(s), 0);
+	}
+	harvest_reset(&h);
+	sampler_free(s);
+	target_stop(&t);
+}
+
 static void learned_pages_are_left_out_while_the_ring_is_half_full(void **state UNUSED)
 {
 	const struct sampler_conf small = { .hz = 497, .stack_max_bytes = 64 * 1024, .cpus = "",
@@ -322,6 +356,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(learned_pages_come_with_the_next_samples_until_they_are_forgotten),
 		cmocka_unit_test(as_many_learned_pages_as_fit_come_in_two_parts),
+		cmocka_unit_test(a_cut_stack_of_a_thread_that_is_not_known_wakes_the_agent),
 		cmocka_unit_test(learned_pages_are_left_out_while_the_ring_is_half_full),
 		cmocka_unit_test(a_stack_whose_end_is_learned_is_copied_to_there),
 		cmocka_unit_test(g_is_looked_for_where_userspace_says),

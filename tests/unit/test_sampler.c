@@ -277,10 +277,12 @@ static void the_descriptor_is_readable_only_when_a_quarter_of_the_ring_is_full(v
 	const struct sampler_conf conf = { .hz = 100, .stack_max_bytes = 64 * 1024, .cpus = "0",
 					   .ring_bytes = 1 << 20 };
 	struct target t = target_start(use_200_kib_on_cpu_0);
+	const struct abi_learned nothing_to_say = { .nstacks = 1 };
 	uint64_t n = 0, polls = 0;
 	struct sampler *s = sampler_of(&conf, count_records, &n);
 	const char *why;
 
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &nothing_to_say), 0);
 	assert_int_equal(sampler_start(s, &why), 0);
 	for (int i = 0; i < 30; i++) {
 		nap(10 * MS);
