@@ -129,6 +129,16 @@ def python3_of_path():
     return [path, new_file(".py", sources.python(1300))]
 
 
+@program("python3.10 of PATH, C recursion", floor=97, later="the first samples of deep stacks")
+def python310_recursion():
+    environment = {**os.environ, "PYENV_VERSION": "3.10"}  # where PATH has pyenv's script
+    find = [of_path("python3.10"), "-c", "import sys; print(sys.executable)"]
+    found = subprocess.run(find, capture_output=True, text=True, check=False, env=environment)
+    if found.returncode:
+        raise Skip("python3.10 of PATH does not run")
+    return [found.stdout.strip(), new_file(".py", sources.PYTHON_RECURSION)]
+
+
 @program("python3, threads that end at once")
 def python3_threads():
     return [need_program("/usr/bin/python3"), new_file(".py", sources.python(0, threads=25000))]
@@ -226,12 +236,12 @@ def clangxx():
     return compile_cxx("/usr/bin/clang++", 10, times=2)
 
 
-@program("clang++ -O2, deep templates", floor=80, later="stacks of up to 1 MiB")
+@program("clang++ -O2, deep templates", floor=88, later="stacks of up to 1 MiB")
 def clangxx_deep():
     return compile_cxx("/usr/bin/clang++", 70)
 
 
-@program("rustc -O", floor=70, later="giant frames")
+@program("rustc -O", floor=97, later="the first samples of giant frames")
 def rustc():
     path = os.path.join(output(of_path("rustc"), "--print", "sysroot").strip(), "bin/rustc")
     crate = new_file(".rs", sources.rust())

@@ -32,6 +32,19 @@ def python(rounds, threads=0):
     return _PYTHON.replace("ROUNDS", str(rounds)).replace("THREADS", str(threads))
 
 
+#: Until 3.10 each level is frames of C: 200 KiB of them.
+PYTHON_RECURSION = """
+import time
+def recurse(n):
+    if n:
+        return list(map(recurse, [n - 1]))[0]
+    end, total = time.process_time() + 3, 0
+    while time.process_time() < end:
+        total += sum(i ^ (i << 3) for i in range(2000))
+    return total
+recurse(190)
+"""
+
 JAVA = """
 import java.util.*;
 import java.util.stream.*;
