@@ -136,7 +136,8 @@ static void forget_oldest(struct learn *l)
 		for (const struct thread *t = l->buckets[i]; t; t = t->next)
 			if (!oldest || t->seen_ns < oldest->seen_ns)
 				oldest = t;
-	learn_forget(l, oldest->tid);
+	if (oldest)
+		learn_forget(l, oldest->tid);
 }
 
 /* NULL: no memory. */
@@ -339,11 +340,18 @@ static bool review(struct thread *t, const struct learn_sample *s, uint64_t sp)
 	return changed;
 }
 
+/* What a part that was lost held says nothing of what is copied. */
+static bool misses_page(const struct learn_sample *s)
+{
+	return s->out->outcome == UNWIND_TRUNCATED && learn_page_of(s->out->missing) &&
+	       !(s->in->flags & ABI_F_PART_LOST);
+}
+
 bool learn_sample(struct learn *l, const struct learn_sample *s)
 {
 	uint64_t sp = s->in->nregs > UNWIND_SP ? s->in->regs[UNWIND_SP] : 0;
 	uint64_t high = end_of_stack(s, sp), page = learn_page_of(s->out->missing);
-	bool cut = s->in->flags & ABI_F_CUT, missed = s->out->outcome == UNWIND_TRUNCATED && page && !(s->in->flags & ABI_F_PART_LOST);
+	bool cut = s->in->flags & ABI_F_CUT, missed = misses_page(s);
 	struct thread *t = *find(l, s->tid);
 	bool changed;
 

@@ -65,7 +65,8 @@ enum {
 	ABI_F_EXITING = 1 << 4,		/* the thread is exiting; its memory may be gone */
 	ABI_F_TOP_KNOWN = 1 << 5,	/* the copied leaf window was to end at a known top */
 	ABI_F_CUT = 1 << 6,		/* bytes between the leaf window and the top were left out */
-	ABI_F_PART_LOST = 1 << 7,	/* this part or one before it did not fit into the ring, or learned pages were left out to spare it */
+	/* This part or one before it did not fit into the ring, or learned pages were left out to spare it. */
+	ABI_F_PART_LOST = 1 << 7,
 	ABI_F_LAST = 1 << 8,		/* last part of its sample */
 	ABI_F_ON_ALTSTACK = 1 << 9,	/* sp is inside the thread's sigaltstack */
 	ABI_F_ON_G0 = 1 << 10,		/* a Go thread on its system stack */
