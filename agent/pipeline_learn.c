@@ -164,7 +164,8 @@ static int wait_for_rows(struct pipeline *p, struct look *k)
 }
 
 /* The sample, and behind its own windows what came since; *ret_which tells of each what page it is. */
-static uint32_t view_with_pages(struct pipeline *p, const struct look *k, uint32_t ret_which[LOOK_PAGES_MAX])
+static uint32_t view_with_pages(struct pipeline *p, const struct look *k,
+				uint32_t ret_which[LOOK_PAGES_MAX])
 {
 	struct unwind_input *u = &p->view->user;
 	uint32_t n = 0;

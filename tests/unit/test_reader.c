@@ -656,51 +656,6 @@ static void a_scan_goes_on_where_another_was_cut_short(void **state UNUSED)
 	assert_int_equal(careful.nmaps, 0);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-/* The reader's answer is valid until its next. */
-static struct event_memory peek(uint32_t tid, uint32_t npages, const void *const *pages)
-{
-	struct reader_peek p = { .id = 77, .tid = tid, .npages = npages };
-	CLEANUP(bufw_fini) struct bufw w = {};
-	struct event_memory ret;
-	struct ipc_msg msg;
-	struct bufr b;
-
-	for (uint32_t i = 0; i < npages; i++)
-		p.pages[i] = (uintptr_t)pages[i];
-	reader_peek_encode(&w, &p);
-	assert_int_equal(ipc_send(child.sock, READER_PEEK, w.data, w.len, -1), 0);
-	assert_int_equal(receive(&msg), 1);
-	assert_int_equal(msg.type, READER_MEMORY);
-	bufr_init(&b, msg.data, msg.len);
-	assert_int_equal(event_memory_decode(&b, &ret), 0);
-	assert_true(ret.id == 77 && ret.npages == npages && !ret.late);
-	return ret;
-}
-
-static void pages_of_a_thread_are_read_as_far_as_they_are_there(void **state UNUSED)
-{
-	uint8_t *p = mmap(NULL, 3 * EVENT_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	const void *pages[] = { p, p + EVENT_PAGE_BYTES, p + 2 * EVENT_PAGE_BYTES, NULL };
-	struct event_memory m;
-
-	need_root();
-	assert_true(p != MAP_FAILED);
-	memset(p, 'a', EVENT_PAGE_BYTES);
-	memset(p + 2 * EVENT_PAGE_BYTES, 'c', EVENT_PAGE_BYTES);
-	assert_int_equal(munmap(p + EVENT_PAGE_BYTES, EVENT_PAGE_BYTES), 0);
-	m = peek((uint32_t)gettid(), 4, pages);
-	assert_int_equal(m.present, 1 | 4);
-	assert_memory_equal(m.pages, p, EVENT_PAGE_BYTES);
-	assert_int_equal(m.pages[EVENT_PAGE_BYTES], 0);
-	assert_memory_equal(m.pages + 2 * EVENT_PAGE_BYTES, p + 2 * EVENT_PAGE_BYTES, EVENT_PAGE_BYTES);
-	m = peek(INT32_MAX, 1, pages);
-	assert_int_equal(m.present, 0);
-	assert_int_equal(munmap(p, EVENT_PAGE_BYTES), 0);
-	assert_int_equal(munmap(p + 2 * EVENT_PAGE_BYTES, EVENT_PAGE_BYTES), 0);
-}
-
 /* ---- rights ---------------------------------------------------------------------------------- */
 
 static bool denied(long r)
@@ -810,7 +765,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_scan_sees_the_mappings_of_a_process_whose_first_thread_is_gone),
 		cmocka_unit_test(a_scan_reads_paths_with_any_bytes),
 		cmocka_unit_test(a_scan_goes_on_where_another_was_cut_short),
-		cmocka_unit_test(pages_of_a_thread_are_read_as_far_as_they_are_there),
 		cmocka_unit_test(inside_its_filter_it_can_read_and_nothing_else),
 		cmocka_unit_test(it_serves_with_three_capabilities_and_a_filter),
 		cmocka_unit_test(a_request_that_is_nonsense_ends_it),

@@ -469,34 +469,82 @@ static void *page_that_nobody_fills(int *ret_fd)
 	return p;
 }
 
+/* The last answer, and its bytes. */
+struct memory {
+	struct event_memory told;
+	uint8_t pages[EVENT_PAGES_MAX * EVENT_PAGE_BYTES];
+};
+
 static int keep_memory(void *arg, const struct event *e)
 {
+	struct memory *m = arg;
+
 	assert_int_equal(e->type, EVENT_MEMORY);
-	*(struct event_memory *)arg = e->memory;
+	m->told = e->memory;
+	if (e->memory.npages)
+		memcpy(m->pages, e->memory.pages, (size_t)e->memory.npages * EVENT_PAGE_BYTES);
 	return 0;
+}
+
+static void start_peeks(struct fixture *f, uint64_t deadline_ns, struct memory *ret)
+{
+	struct readerclient_conf conf = { .program = { .name = "reader", .arg = "reader" },
+					  .deadline_ns = deadline_ns };
+
+	if (geteuid() != 0)
+		skip();
+	f->exe_fd = conf.program.exe_fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	conf.program.caps = rights_reader_start_caps();
+	assert_int_equal(loop_new(&f->loop), 0);
+	assert_int_equal(readerclient_new(&f->client, f->loop, &conf, keep_memory, ret), 0);
+}
+
+static void peek(struct fixture *f, const struct reader_peek *p)
+{
+	assert_int_equal(readerclient_peek(f->client, p), 0);
+	run_dry(f, 20 * NSEC_PER_SEC);
+}
+
+static void pages_of_a_thread_are_read_as_far_as_they_are_there(void **state UNUSED)
+{
+	static struct memory got;
+	CLEANUP(fixture_fini) struct fixture f = {};
+	struct reader_peek p = { .id = 77, .tid = (uint32_t)gettid(), .npages = 4 };
+	uint8_t *page = mmap(NULL, 3 * EVENT_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(page != MAP_FAILED);
+	for (size_t i = 0; i < 3; i++)
+		p.pages[i] = (uintptr_t)page + i * EVENT_PAGE_BYTES; /* and the last is address 0 */
+	memset(page, 'a', EVENT_PAGE_BYTES);
+	memset(page + 2 * EVENT_PAGE_BYTES, 'c', EVENT_PAGE_BYTES);
+	assert_int_equal(munmap(page + EVENT_PAGE_BYTES, EVENT_PAGE_BYTES), 0);
+	start_peeks(&f, 0, &got);
+	peek(&f, &p);
+	assert_true(got.told.id == 77 && !got.told.late && got.told.npages == 4);
+	assert_int_equal(got.told.present, 1 | 4);
+	assert_memory_equal(got.pages, page, EVENT_PAGE_BYTES);
+	assert_int_equal(got.pages[EVENT_PAGE_BYTES], 0);
+	assert_memory_equal(got.pages + 2 * EVENT_PAGE_BYTES, page + 2 * EVENT_PAGE_BYTES, EVENT_PAGE_BYTES);
+	p.tid = INT32_MAX; /* nobody */
+	peek(&f, &p);
+	assert_true(got.told.npages == 4 && !got.told.present);
+	assert_int_equal(munmap(page, EVENT_PAGE_BYTES), 0);
+	assert_int_equal(munmap(page + 2 * EVENT_PAGE_BYTES, EVENT_PAGE_BYTES), 0);
 }
 
 static void memory_that_does_not_come_is_late(void **state UNUSED)
 {
+	static struct memory got;
 	CLEANUP(fixture_fini) struct fixture f = {};
-	struct readerclient_conf conf = { .program = { .name = "reader", .arg = "reader" },
-					  .deadline_ns = 200 * NSEC_PER_MSEC };
-	struct reader_peek peek = { .id = 5, .tid = (uint32_t)gettid(), .npages = 1 };
-	struct event_memory got = { 0 };
+	struct reader_peek p = { .id = 5, .tid = (uint32_t)gettid(), .npages = 1 };
 	CLEANUP_FD int fault_fd = -1;
 
-	if (geteuid() != 0)
-		skip();
-	peek.pages[0] = (uintptr_t)page_that_nobody_fills(&fault_fd);
-	f.exe_fd = conf.program.exe_fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	conf.program.caps = rights_reader_start_caps();
-	assert_int_equal(loop_new(&f.loop), 0);
-	assert_int_equal(readerclient_new(&f.client, f.loop, &conf, keep_memory, &got), 0);
-	assert_int_equal(readerclient_peek(f.client, &peek), 0);
-	run_dry(&f, 20 * NSEC_PER_SEC);
-	assert_true(got.id == 5 && got.late && got.npages == 0);
+	start_peeks(&f, 200 * NSEC_PER_MSEC, &got);
+	p.pages[0] = (uintptr_t)page_that_nobody_fills(&fault_fd);
+	peek(&f, &p);
+	assert_true(got.told.id == 5 && got.told.late && got.told.npages == 0);
 	assert_int_equal(readerclient_timeouts(f.client), 1);
-	assert_int_equal(munmap((void *)(uintptr_t)peek.pages[0], EVENT_PAGE_BYTES), 0);
+	assert_int_equal(munmap((void *)(uintptr_t)p.pages[0], EVENT_PAGE_BYTES), 0);
 }
 
 /* ---- readers that misbehave ------------------------------------------------------------------ */
@@ -583,6 +631,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_file_on_fuse_comes_as_a_copy),
 		cmocka_unit_test(a_file_system_that_does_not_open_costs_one_reader),
 		cmocka_unit_test(a_file_system_that_does_not_close_costs_one_reader),
+		cmocka_unit_test(pages_of_a_thread_are_read_as_far_as_they_are_there),
 		cmocka_unit_test(memory_that_does_not_come_is_late),
 	};
 
