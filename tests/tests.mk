@@ -145,7 +145,9 @@ $(OUT)/tests/unit/test_symbolizer: | $(BIN)/flamed-symbolizer
 $(OUT)/tests/unit/test_symbolizer.o: CPPFLAGS += -DSYMBOLIZER_PATH='"$(BIN)/flamed-symbolizer"'
 
 # symbolizer: fuzz targets; FUZZ_OBJS_NAME are the real objects that tests/fuzz/fuzz_NAME.c links.
-FUZZ += elf demangle msg_symbolizer
+FUZZ += elf demangle gopclntab msg_symbolizer
+FUZZ_OBJS_gopclntab := $(SYMBOLIZER_LIB_OBJS)
+FUZZ_LIBS_gopclntab := $(SYMBOLIZER_TEST_LIBS)
 FUZZ_OBJS_elf := $(SYMBOLIZER_LIB_OBJS)
 FUZZ_LIBS_elf := $(SYMBOLIZER_TEST_LIBS)
 FUZZ_OBJS_demangle := $(SYMBOLIZER_LIB_OBJS)
