@@ -79,8 +79,8 @@ static bool calls_vdso(struct bytes name)
 }
 
 /* From behind the first instruction up to the second. */
-static struct golang_span span_between(struct bytes code, const char *first, size_t first_len, const char *second,
-				       size_t second_len)
+static struct golang_span span_between(struct bytes code, const char *first, size_t first_len,
+				       const char *second, size_t second_len)
 {
 	size_t from = find_code(code, 0, first, first_len);
 	size_t to = from ? find_code(code, from, second, second_len) : 0;

@@ -488,10 +488,8 @@ struct gopclntab *gopclntab_new(const struct elffile *f)
 	gopclntab_refill(t);
 	if (!find_header(t, &text))
 		return NULL;
-	if (t->version == GO_116)
-		return TAKE(t);
 	/* Since Go 1.26 the header does not tell, and in a PIE it may be filled in by a relocation. */
-	if (!find_module(t)) {
+	if (t->version != GO_116 && !find_module(t)) {
 		t->text = text;
 		if (!elffile_is_code(f, text))
 			return NULL;

@@ -4,13 +4,14 @@
  *
  * It stands in a section of its own or, in programs that the system's linker made, somewhere in the
  * data, where its header is searched. What it leaves out (where the code begins, where the inline
- * trees are) stands in the runtime's moduledata, which points at it. The table lies anywhere it likes:
- * every offset is checked where it is used, and the steps through its tables are counted. What cannot
- * be read has no name.
+ * trees are) stands in the runtime's moduledata, which points at it. The table may lie: every offset
+ * is checked where it is used, and the steps through its tables are counted. What cannot be read has no
+ * name.
  *
  * Go 1.16 and later; inlined callers 1.18, first lines of functions 1.20 and later.
  *
- * Source: Go's src/runtime/symtab.go, symtabinl.go; src/cmd/link/internal/ld/pcln.go; src/internal/abi/symtab.go.
+ * Source: Go's src/runtime/symtab.go, symtabinl.go; src/cmd/link/internal/ld/pcln.go;
+ * src/internal/abi/symtab.go.
  *
  * May touch: the file's mapping, the heap. Never: what is at an address that no segment has.
  */
