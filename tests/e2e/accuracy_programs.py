@@ -263,12 +263,12 @@ def go_build(go, path, *flags):
     return [*settings, go, "build", *flags, "-o", os.path.join(new_directory(), "built"), path]
 
 
-@program("go build, cold cache", floor=0, later="stripped Go")
+@program("go build, cold cache")
 def go_build_cold():
     return go_build(need_program("/usr/bin/go"), new_file(".go", sources.go(1000)))
 
 
-@program("go build of PATH, cold cache", floor=93, later="Go's assembly and stack switches")
+@program("go build of PATH, cold cache", floor=98, later="stacks of up to 1 MiB")
 def go_of_path_build_cold():
     return go_build(of_path("go"), new_file(".go", sources.go()))
 
@@ -278,12 +278,32 @@ def go_spin():
     return [workload("go_spin"), "4"]
 
 
-@program("go program, -s -w", floor=0, later="stripped Go")
+@program("go program, -s -w")
 def go_spin_stripped():
-    path = os.path.join(SOURCES, "go/spin.go")
-    argv = go_build(need_program("/usr/bin/go"), path, "-ldflags=-s -w")
+    return [workload("go_stripped"), "4"]
+
+
+def go_of_path_program(source, mode):
+    path = os.path.join(SOURCES, f"go/{source}.go")
+    argv = go_build(of_path("go"), path, "-ldflags=-s -w")
+    argv[argv.index("CGO_ENABLED=0")] = "CGO_ENABLED=1"
     output(*argv)
-    return [argv[-2], "4"]
+    return [argv[-2], mode, "4"]
+
+
+@program("Go of PATH, runtime.Callers")
+def go_of_path_callers():
+    return go_of_path_program("paths", "callers")
+
+
+@program("Go of PATH, in C")
+def go_of_path_in_c():
+    return go_of_path_program("cgo", "in_c")
+
+
+@program("Go of PATH, in Go that C called", floor=97, later="another stack's pages are learned first")
+def go_of_path_in_callback():
+    return go_of_path_program("cgo", "in_callback")
 
 
 @program("make -j2")

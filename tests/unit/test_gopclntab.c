@@ -136,6 +136,38 @@ static void every_address_has_addr2lines_functions_files_and_lines(void **state 
 	elffile_close(f);
 }
 
+/* Timeval.Nano() is too small for a call of its own. */
+static void inlined_functions_have_their_own_names(void **state UNUSED)
+{
+	struct elffile *f = fixture_open(GO_PROGRAM);
+	struct gopclntab *t = gopclntab_new(f);
+	struct goline lines[GOPCLNTAB_LINES_MAX];
+	struct symtab *symtab = symtab_new(f);
+	struct bytes strings = symtab_strings(symtab, f);
+	size_t ninlined = 0;
+	struct gofunc fn;
+
+	assert_non_null(t);
+	for (uint32_t i = 0; i < symtab_count(symtab); i++) {
+		struct symbol s = symtab_at(symtab, i);
+
+		if (!is_text(symtab_name(strings, s.name), "main.cpuNs"))
+			continue;
+		assert_true(gopclntab_find(t, s.vaddr, &fn));
+		assert_true(fn.start == s.vaddr && is_text(fn.name, "main.cpuNs"));
+		for (uint64_t at = fn.start; at < s.vaddr + s.size; at++) {
+			uint32_t n = gopclntab_lines(t, &fn, at, lines);
+
+			assert_true(is_text(lines[n - 1].name, "main.cpuNs"));
+			ninlined += n == 2 && is_text(lines[0].name, "syscall.(*Timeval).Nano");
+		}
+	}
+	assert_true(ninlined > 0);
+	symtab_free(symtab);
+	gopclntab_free(t);
+	elffile_close(f);
+}
+
 /* ---- depths ---- */
 
 struct depths {
@@ -205,6 +237,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_address_has_addr2lines_functions_files_and_lines),
+		cmocka_unit_test(inlined_functions_have_their_own_names),
 		cmocka_unit_test(every_depth_is_that_of_debug_frame),
 	};
 
