@@ -153,7 +153,7 @@ static uint32_t rows_of_fde(struct rows_job *job, const struct fde *fde)
 		else if (go.kind == GOLANG_ASYNC)
 			job->flags |= MSG_ROW_SIGNAL;
 		if (go.kind == GOLANG_CGO)
-			golang_run(&go, NULL, NULL);
+			golang_cgo_rows(&go);
 		else
 			(void)!cfi_run(fde, golang_row, &go);
 	} else {

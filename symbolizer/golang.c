@@ -240,7 +240,7 @@ static bool on_depth(void *rows, uint64_t start, uint64_t end, uint32_t depth)
 	return golang_row(rows, start, end, &state);
 }
 
-static void cgo_rows(const struct golang_rows *g)
+void golang_cgo_rows(const struct golang_rows *g)
 {
 	/* CFA = (goroutine_sp ? goroutine_sp : g.stack.hi - depth) + 8; and the old rsp + 8. */
 	static const uint8_t left[] = {
@@ -268,7 +268,7 @@ static void cgo_rows(const struct golang_rows *g)
 void golang_run(struct golang_rows *rows, struct gopclntab *t, const struct gofunc *fn)
 {
 	if (rows->kind == GOLANG_CGO)
-		cgo_rows(rows);
+		golang_cgo_rows(rows);
 	else if (rows->kind != GOLANG_NO_RULE)
 		gopclntab_each_depth(t, fn, on_depth, rows);
 }

@@ -29,7 +29,7 @@ enum golang_kind {
 	GOLANG_ASYNC,		/* entered as if called from where a signal interrupted its caller */
 	GOLANG_SWITCH,		/* CFA = rbp + 16 once the frame is set up */
 	GOLANG_CALLBACK,	/* the same, while it is on the goroutine's stack */
-	GOLANG_CGO,		/* asmcgocall of Go 1.20 and before: has rows of its own, golang_run() */
+	GOLANG_CGO,		/* asmcgocall of Go 1.20 and before: golang_cgo_rows() */
 	GOLANG_VDSO,		/* r12 holds rsp */
 	GOLANG_SYSTEM,		/* systemstack of Go 1.20 and before: CFA = MSG_REG_GOROUTINE_SP + 8 */
 	GOLANG_NO_RULE,		/* what is told of it is wrong and nothing is known instead */
@@ -56,6 +56,9 @@ struct golang_rows {
 	uint64_t rbp_saved_from;	/* 0: not looked at yet */
 };
 bool golang_row(void *rows, uint64_t start, uint64_t end, const struct cfi_state *state);
+
+/* Those of a GOLANG_CGO, whose code alone tells. */
+void golang_cgo_rows(const struct golang_rows *g);
 
 /* The rows of a function by the program's own table; those of a GOLANG_END have no meaning. */
 void golang_run(struct golang_rows *rows, struct gopclntab *t, const struct gofunc *fn);
