@@ -116,7 +116,7 @@ def check_short(boot, name, at_least):
         f"{name}: complete and in its file", stacks, lambda s: s.complete and s.service == name,
         rate=0.95, at_least=at_least,
     )  # fmt: skip
-    check_own_chain(name, stacks, CHAIN_FUNCTIONS, CHAIN, at_least=at_least // 2)
+    check_own_chain(name, stacks, CHAIN_FUNCTIONS, CHAIN, rate=0.97, at_least=at_least // 2)
     return stacks
 
 

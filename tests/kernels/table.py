@@ -17,7 +17,7 @@ COLUMNS = """
 - *samples*, *lost*: of `flamed record` while the programs ran. *complete*, *named*: of the programs' own stacks and
   frames; most frames without a name are inside libc and the dynamic loader, whose symbols are not installed.
 - *BPF cost*: the kernel's own account of a run, in runs of the empty program.
-- *boot*: from the emulator's start to its end, when nothing else ran or when much did.
+- *boot*: from the emulator's start to its end, two at a time.
 """
 
 
