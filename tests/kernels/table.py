@@ -112,7 +112,7 @@ def feature_rows(boots):
 
 def document(boots, results):
     """The text of docs/kernels.md; results: {name: {check's name: passed, failed or skipped}}."""
-    parts = [HEAD, markdown(rows_of(boots)), COLUMNS]
+    parts = [HEAD, "\n", markdown(rows_of(boots)), COLUMNS]
     for name, b in boots.items():
         if isinstance(b, Exception):
             parts.append(f"\n{name} was not tried: {str(b).splitlines()[0]}\n")
