@@ -158,9 +158,10 @@ static __always_inline __u64 stack_learned_top(const struct abi_learned *l, __u6
 
 static __always_inline void stack_find_top(struct stack_top *top, const struct stack_of *of, __u64 sp)
 {
-	__u64 start = FIELD(of->mm, start_stack);
+	struct mm_struct *mm = of->mm;
+	__u64 start = FIELD(mm, start_stack);
 	__u64 tp = regs_thread_pointer(of->task);
-	bool main = sp < start && start - sp <= FIELD(of->mm, stack_vm) << REGS_USER_PAGE_SHIFT;
+	bool main = sp < start && start - sp <= FIELD(mm, stack_vm) << REGS_USER_PAGE_SHIFT;
 	__u64 learned;
 
 	top->address = 0;
@@ -232,7 +233,9 @@ static __always_inline __u64 stack_plan_alternate(struct stack_plan *p, __u64 al
 
 static __always_inline void stack_plan(struct stack_plan *p, const struct stack_of *of, __u64 sp)
 {
-	__u64 alt = FIELD(of->task, sas_ss_sp), alt_size = FIELD(of->task, sas_ss_size);
+	/* Not of->task: a relocation of a struct that only we have stops 5.10, which has no typed task. */
+	struct task_struct *task = of->task;
+	__u64 alt = FIELD(task, sas_ss_sp), alt_size = FIELD(task, sas_ss_size);
 	__u64 max = stack_max;
 	__u32 id = ABI_WIN_LEAF;
 
