@@ -19,6 +19,7 @@ enum {
 	PAGE_BYTES = 4096, /* what a file system gives at least */
 	FULL_TRIES = 4,	   /* on a full file system */
 	DELETED_MIN = 32,  /* however slow that is */
+	TEMPORARY_NAME_SIZE = 40,
 };
 #define ROOM_NS	     (20 * NSEC_PER_MSEC)
 #define BUSY_NS	     NSEC_PER_SEC
@@ -148,14 +149,14 @@ static void name_of(const struct profile *p, char *ret, size_t size)
 		 profile_part_at(p, DIRECTORY_SINK));
 }
 
-static void temporary_name(size_t i, char ret[32])
+static void temporary_name(size_t i, char ret[TEMPORARY_NAME_SIZE])
 {
-	snprintf(ret, 32, ".flamed-tmp-%zu", i);
+	snprintf(ret, TEMPORARY_NAME_SIZE, ".flamed-tmp-%zu", i);
 }
 
 static int write_temporary(const struct directory *d, const struct profile *p, int *ret_fd)
 {
-	char name[32];
+	char name[TEMPORARY_NAME_SIZE];
 	int fd, err;
 
 	temporary_name(d->nwritten, name);
@@ -261,7 +262,7 @@ static int finish(const struct directory *d, size_t i)
 {
 	const struct written *w = &d->written[i];
 	struct stat st = {};
-	char temporary[32];
+	char temporary[TEMPORARY_NAME_SIZE];
 	int err = 0;
 
 	temporary_name(i, temporary);
@@ -355,7 +356,7 @@ struct directory *directory_free(struct directory *d)
 	if (!d)
 		return NULL;
 	for (size_t i = 0; i < d->nwritten; i++) {
-		char temporary[32];
+		char temporary[TEMPORARY_NAME_SIZE];
 
 		temporary_name(i, temporary);
 		closep(&d->written[i].fd);
