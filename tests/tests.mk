@@ -408,8 +408,8 @@ fuzz-built: $(addprefix $(OUT)/tests/fuzz/fuzz_,$(FUZZ))
 # `make check TESTS='test_cli chains'` runs only the end-to-end tests with these words in their names.
 
 # Programs that a sanitizer has no use for: they are about seccomp filters, which sanitizer builds leave out, or
-# copy their own stack, the sanitizer's red zones with it, or are about what the kernel copies.
-NOT_SANITIZED := symbolizer_sandbox exporter_sandbox selfunwind sample sampler learn
+# copy their own stack, the sanitizer's red zones with it, or are about what the kernel copies or how much memory it takes.
+NOT_SANITIZED := symbolizer_sandbox exporter_sandbox selfunwind sample sampler learn api_bounds
 SANITIZED = $(filter-out $(addprefix %/test_,$(NOT_SANITIZED)),$(UNIT_PROGRAMS)) $(FUZZ_REPLAYS)
 
 .PHONY: check check-built sanitized

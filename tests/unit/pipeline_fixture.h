@@ -110,7 +110,7 @@ void world_labels(struct world *w, uint64_t time_ns, uint64_t id, uint32_t keep_
 void world_relabel(struct world *w, uint64_t time_ns);
 void world_tap(struct world *w, uint64_t time_ns, uint64_t id, uint64_t duration_ns);
 
-/* The answer to the last peek: pages as asked, the words of each are these; NULL: it is not there. */
+/* The answer to the last peek: as many pages as it asked for, at most EVENT_PAGES_MAX; the words of each are these; NULL: it is not there. */
 void world_memory(struct world *w, uint64_t time_ns, const uint64_t *const *pages, bool late);
 
 /* Opens, rows, names, until nothing is asked any more. */

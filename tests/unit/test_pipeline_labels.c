@@ -575,7 +575,10 @@ static void an_answer_lost_after_a_relabeling_is_asked_for_again(void **state UN
 	assert_int_equal(stats()->announce_unanswered, 1);
 	sample_and_turn(T0 + 71 * SEC, 7);
 	assert_int_equal(world.nannounced, 3);
-	free(TAKE(world.announced));
+	for (struct world_announced *a = TAKE(world.announced), *next; a; a = next) {
+		next = a->next;
+		free(a);
+	}
 	expect_filters("");
 	expect_end(T0 + 80 * SEC);
 }

@@ -56,7 +56,7 @@ static void assert_learned(const struct world *w, uint32_t npages, const uint64_
 static void one_miss_teaches_all_that_the_stack_needs(void **state UNUSED)
 {
 	const uint64_t both[] = { WORLD_STACK, WORLD_STACK + PAGE };
-	const uint64_t *const first[] = { frames, frames }, *const then[] = { end, NULL };
+	const uint64_t *const first[EVENT_PAGES_MAX] = { frames, frames }, *const then[EVENT_PAGES_MAX] = { end, NULL };
 	CLEANUP_FREE char *text = NULL;
 	WORLD(w);
 
@@ -82,7 +82,7 @@ static void one_miss_teaches_all_that_the_stack_needs(void **state UNUSED)
 
 static void a_page_that_is_not_needed_is_not_learned(void **state UNUSED)
 {
-	const uint64_t *const pages[] = { end, frames };
+	const uint64_t *const pages[EVENT_PAGES_MAX] = { end, frames };
 	WORLD(w);
 
 	cut_sample(&w, 10 * NSEC_PER_MSEC);
@@ -93,7 +93,7 @@ static void a_page_that_is_not_needed_is_not_learned(void **state UNUSED)
 
 static void a_look_waits_for_rows_of_code_that_it_meets_first(void **state UNUSED)
 {
-	const uint64_t *const pages[] = { code_of_b, end };
+	const uint64_t *const pages[EVENT_PAGES_MAX] = { code_of_b, end };
 	uint32_t nrows;
 	WORLD(w);
 
@@ -109,7 +109,7 @@ static void a_look_waits_for_rows_of_code_that_it_meets_first(void **state UNUSE
 
 static void memory_that_is_not_there_ends_the_look(void **state UNUSED)
 {
-	const uint64_t *const pages[] = { NULL, NULL };
+	const uint64_t *const pages[EVENT_PAGES_MAX] = { NULL, NULL };
 	WORLD(w);
 
 	cut_sample(&w, 10 * NSEC_PER_MSEC);
@@ -117,7 +117,7 @@ static void memory_that_is_not_there_ends_the_look(void **state UNUSED)
 	assert_int_equal(w.npeeks, 1);
 	assert_learned(&w, 1, (const uint64_t[]){ WORLD_STACK });
 	/* An answer to nothing. */
-	world_memory(&w, NSEC_PER_SEC + 1, (const uint64_t *const[]){ frames, frames }, false);
+	world_memory(&w, NSEC_PER_SEC + 1, (const uint64_t *const[EVENT_PAGES_MAX]){ frames, frames }, false);
 	assert_int_equal(w.npeeks, 1);
 }
 
@@ -189,7 +189,7 @@ static void what_ends_or_calls_exec_is_forgotten(void **state UNUSED)
 
 static void a_replay_learns_the_same(void **state UNUSED)
 {
-	const uint64_t *const pages[] = { code_of_b, frames }, *const then[] = { end, NULL };
+	const uint64_t *const pages[EVENT_PAGES_MAX] = { code_of_b, frames }, *const then[EVENT_PAGES_MAX] = { end, NULL };
 	struct pipeline_conf conf = { 0 };
 	CLEANUP(world_fini) struct world again;
 	WORLD(w);
