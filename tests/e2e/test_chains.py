@@ -198,7 +198,7 @@ def test_all_chains_together_are_complete():
 
 def test_each_workload_has_its_cpu_time():
     for name, ran in run().ran.items():
-        check_cpu(name, run().result.of(ran.pid), ran.cpu_ns)
+        check_cpu(name, harness.cpu_ns(run().result.of(ran.pid)), ran)
 
 
 def test_nothing_was_lost():

@@ -156,7 +156,7 @@ def test_a_reader_that_is_stopped_costs_nothing_that_is_known():
     d.wait_delivered()
     final = d.stop()
     assert server.total() == final.samples, final.text
-    daemon.check_cpu("chain_c", sum(p.cpu_ns for p in server.stored(service_name=service)), ran.cpu_ns)
+    harness.check_cpu("chain_c", sum(p.cpu_ns for p in server.stored(service_name=service)), ran)
 
 
 def test_an_exporter_that_is_stopped_is_replaced_and_nothing_is_counted_twice():
@@ -243,7 +243,7 @@ def test_others_are_complete_while_a_file_system_hangs():
     server, service, ran, _, _, final, _ = fuse_run()
     assert server.total() == final.samples, final.text
     profiles = server.stored(service_name=service)
-    daemon.check_cpu("chain_cpp", sum(p.cpu_ns for p in profiles), ran.cpu_ns)
+    harness.check_cpu("chain_cpp", sum(p.cpu_ns for p in profiles), ran)
     stacks = [(names, values["samples"]) for p in profiles for names, values in p.stacks.items()]
     bad = sum(n for names, n in stacks if names[0].startswith("["))
     assert bad <= 0.02 * sum(n for _, n in stacks), [s for s in stacks if s[0][0].startswith("[")][:5]

@@ -98,7 +98,7 @@ def test_killed_children_cost_no_sample():
     run = kill_run()
     harness.check_no_loss(run.result)
     for name, ran in run.ran.items():
-        check_cpu(name, run.result.of(ran.pid), ran.cpu_ns)
+        check_cpu(name, harness.cpu_ns(run.result.of(ran.pid)), ran)
 
 
 def test_killed_children_cost_no_stack_and_no_name():

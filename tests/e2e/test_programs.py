@@ -120,7 +120,8 @@ def test_go_is_complete():
 def test_each_program_has_its_cpu_time():
     for name in run().ran:
         if name != "gcc":  # its work is its children's
-            check_cpu(name, run().result.of(run().ran[name].pid), run().ran[name].cpu_ns)
+            ran = run().ran[name]
+            check_cpu(name, harness.cpu_ns(run().result.of(ran.pid)), ran)
 
 
 def test_files_that_are_gone_when_the_window_ends_still_have_names():

@@ -171,7 +171,7 @@ def test_each_service_has_its_cpu_time():
     for name, server in r.servers.items():
         for program, ran in r.ran.items():
             sampled = sum(p.cpu_ns for p in server.stored(service_name=r.services[program]))
-            daemon.check_cpu(f"{name}: {program}", sampled, ran.cpu_ns)
+            harness.check_cpu(f"{name}: {program}", sampled, ran)
 
 
 def test_stacks_arrive_whole():
