@@ -621,6 +621,11 @@ struct engine_pids engine_pids(const struct engine *e)
 				     .reader = readerclient_pid(e->reader) };
 }
 
+int engine_bpf_cost(const struct engine *e, uint64_t *ret_ns, uint64_t *ret_runs)
+{
+	return sampler_cost(e->sampler, ret_ns, ret_runs);
+}
+
 struct engine_restarts engine_restarts(const struct engine *e)
 {
 	return (struct engine_restarts){ .symbolizer = symclient_restarts(e->symbolizer),

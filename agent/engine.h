@@ -96,6 +96,8 @@ struct engine_pids engine_pids(const struct engine *e);
 struct engine_restarts {
 	uint64_t symbolizer, reader;
 };
+/* The kernel's account of the BPF program, 0 unless kernel.bpf_stats_enabled. 0 or -errno. */
+MUST_USE int engine_bpf_cost(const struct engine *e, uint64_t *ret_ns, uint64_t *ret_runs);
 struct engine_restarts engine_restarts(const struct engine *e);
 
 #endif

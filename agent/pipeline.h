@@ -69,6 +69,7 @@ struct pipeline_stats {
 	uint64_t dropped[PIPELINE_DROP_COUNT];
 	uint64_t outcomes[UNWIND_OUTCOME_COUNT];	/* of aggregated samples */
 	uint64_t frames;
+	uint64_t stack_bytes;	/* of user memory, in all windows of aggregated samples */
 	uint64_t sideband_lost;
 	uint64_t parked;	/* samples that waited for rows */
 	uint64_t files_refused;	/* times that a file was not opened: too many were */

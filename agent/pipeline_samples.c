@@ -33,6 +33,8 @@ static int aggregate_unwound(struct pipeline *p, struct subject *subject, const 
 	p->stats.samples++;
 	p->stats.outcomes[p->unwound->outcome]++;
 	p->stats.frames += v->nkernel + p->unwound->nframes;
+	for (uint32_t i = 0; i < v->user.nwindows; i++)
+		p->stats.stack_bytes += v->user.windows[i].len;
 	return 0;
 }
 

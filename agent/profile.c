@@ -79,13 +79,12 @@ static int wait_written(struct profile *p)
 	return p->have_done ? 0 : -ETIMEDOUT;
 }
 
-int profile_finish(struct profile *p, const struct pipeline_stats *stats, struct engine_restarts restarts)
+int profile_finish(struct profile *p, const struct pipeline_stats *stats, struct summary_run run)
 {
-	struct summary_restarts r = { .symbolizer = restarts.symbolizer, .reader = restarts.reader };
 	int err = wait_written(p);
 
-	r.exporter = expclient_restarts(p->exporter);
-	summary_print_counts(stderr, stats, &r);
+	run.exporter = expclient_restarts(p->exporter);
+	summary_print_counts(stderr, stats, &run);
 	if (p->hottest)
 		fputs(p->hottest, stderr);
 	if (!err && p->done.result == EXPORT_WRITTEN) {

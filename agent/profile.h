@@ -32,7 +32,7 @@ MUST_USE int profile_start(struct profile *p, struct loop *loop, const struct en
 int profile_take_batch(void *arg, const struct export_batch *b);
 /* Waits for the exporter, then prints the summary on stderr. 0, or 1 after an error that was said. */
 MUST_USE int profile_finish(struct profile *p, const struct pipeline_stats *stats,
-			    struct engine_restarts restarts);
+			    struct summary_run run);
 void profile_fini(struct profile *p);
 
 #endif

@@ -317,6 +317,16 @@ static int wait_for_command(struct record *r)
 	return r->command_stopped ? 0 : r->command_status;
 }
 
+static struct summary_run about_run(const struct record *r)
+{
+	struct engine_restarts restarts = engine_restarts(r->engine);
+	struct summary_run run = { .symbolizer = restarts.symbolizer, .reader = restarts.reader };
+
+	if (engine_bpf_cost(r->engine, &run.bpf_ns, &run.bpf_runs))
+		run.bpf_ns = run.bpf_runs = 0;
+	return run;
+}
+
 static int run(struct record *r)
 {
 	uint64_t wall_start_ns;
@@ -333,7 +343,7 @@ static int run(struct record *r)
 	}
 	if (stop(r, wall_start_ns))
 		return 1;
-	status = profile_finish(&r->profile, engine_stats(r->engine), engine_restarts(r->engine));
+	status = profile_finish(&r->profile, engine_stats(r->engine), about_run(r));
 	/* Not before: the engine goes on while the loop waits for the exporter, and writes to it. */
 	if (r->log && (err = event_log_close(&r->log))) {
 		log_error("the event log is not whole error='%s'", strerror(-err));

@@ -64,7 +64,7 @@ static int replay(const char *log, int log_fd, struct profile *out)
 		log_error("the event log ends before its window: the recording was cut off file=%s", LOG_STR(log));
 		return 1;
 	}
-	return profile_finish(out, pipeline_stats(p), (struct engine_restarts){ 0 });
+	return profile_finish(out, pipeline_stats(p), (struct summary_run){ 0 });
 }
 
 int replay_run(const char *log, const char *output)

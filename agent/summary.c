@@ -60,7 +60,15 @@ static void print_drops(FILE *out, const struct pipeline_stats *s)
 	fputs(all_drops(s) || unaccounted ? "\n" : " none\n", out);
 }
 
-void summary_print_counts(FILE *out, const struct pipeline_stats *s, const struct summary_restarts *r)
+static void print_cost(FILE *out, const struct pipeline_stats *s, const struct summary_run *r)
+{
+	if (s->samples)
+		fprintf(out, "copied: %" PRIu64 " bytes of user stack a sample\n", s->stack_bytes / s->samples);
+	if (r->bpf_runs)
+		fprintf(out, "bpf: %" PRIu64 " ns a tick\n", r->bpf_ns / r->bpf_runs);
+}
+
+void summary_print_counts(FILE *out, const struct pipeline_stats *s, const struct summary_run *r)
 {
 	fprintf(out, "samples: %" PRIu64 " in the profile\nseen: %" PRIu64 " ticks on busy CPUs\nstacks:",
 		s->samples, s->counters[ABI_CNT_SEEN]);
@@ -69,6 +77,7 @@ void summary_print_counts(FILE *out, const struct pipeline_stats *s, const struc
 			fprintf(out, " %s=%" PRIu64, unwind_outcome_text((enum unwind_outcome)o), s->outcomes[o]);
 	}
 	fprintf(out, "\ncomplete: %.1f %% of the stacks in user space reach their root\n", summary_completeness(s));
+	print_cost(out, s, r);
 	print_drops(out, s);
 	if (s->sideband_lost)
 		fprintf(out, "process records lost: %" PRIu64 " (processes were scanned again)\n",

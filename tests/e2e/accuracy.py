@@ -3,13 +3,14 @@
 
 Runs programs that are too large or too special for `make check` under `flamed record`, one at a
 time, then several at once on a whole host, and prints one table: how many stacks reached their
-proven end, and what stopped the others. Each row has its own rule; the last line is
+proven end, what stopped the others, frames that are wrong, and what a sample costs. Each row has its own rule; the last line is
 `N passed, N failed, N skipped`, the exit status is 1 when one failed. --write makes
 docs/accuracy.md: every figure on that page is one that this program printed.
 """
 
 import argparse
 import collections
+import contextlib
 import os
 import re
 import sys
@@ -17,7 +18,9 @@ import time
 
 sys.dont_write_bytecode = True
 
+import calls
 import harness
+import pprof
 from accuracy_programs import EXACT, PROGRAMS
 
 SAMPLES_MIN = 50
@@ -40,6 +43,9 @@ class Row:
         "not complete",
         "frames",
         "what stops most of them",
+        "wrong",
+        "bytes",
+        "BPF us",
         "rule",
         "result",
     ]
@@ -49,7 +55,7 @@ class Row:
         self.result, self.why = SKIPPED, ""
         self.samples = 0
         self.percent = None
-        self.others = self.frames = self.cause = ""
+        self.others = self.frames = self.cause = self.wrong = self.bytes = self.bpf_us = ""
 
     def measure(self, stacks):
         """Only what has a user stack by right counts."""
@@ -69,6 +75,19 @@ class Row:
         else:
             self.result = PASSED
 
+    def judge(self, path, wanted=lambda labels: True):
+        """Neighbours that cannot have called each other."""
+        followed, wrong = calls.check(pprof.load(path), wanted)
+        self.wrong = f"{sum(wrong.values())} of {followed}"
+        if wrong:
+            (file, callee, caller), n = wrong.most_common(1)[0]
+            self.fail(f"{self.wrong} calls are wrong: {file} {caller:#x} does not call {callee:#x} ({n} times)")
+
+    def cost(self, summary):
+        self.bytes = f"{summary.copied}"
+        if summary.bpf_ns is not None:
+            self.bpf_us = f"{summary.bpf_ns / 1000:.1f}"
+
     def check_loss(self, summary):
         """A busy host may lose some; the law of conservation, which was checked, counts them."""
         if summary.lost():
@@ -85,7 +104,7 @@ class Row:
     def cells(self):
         percent = "" if self.percent is None else f"{self.percent:.2f} %"
         count = str(self.samples or "")
-        what = [self.others, self.frames, self.cause]
+        what = [self.others, self.frames, self.cause, self.wrong, self.bytes, self.bpf_us]
         return [self.name, count, percent, *what, self.rule(), self.result]
 
 
@@ -139,6 +158,8 @@ def run_program(program, keep):
             raise AssertionError(f"the program failed with {result.returncode}: {said}")
         row.measure(result.stacks)
         row.check_loss(result.summary)
+        row.judge(result.path)
+        row.cost(result.summary)
     except harness.Skip as skip:
         row.why = str(skip)
     except AssertionError as error:
@@ -178,6 +199,8 @@ def run_host(keep):
         mine.measure(ours)
         rest.measure(others)
         mine.check_loss(result.summary)
+        mine.judge(result.path)
+        mine.cost(result.summary)
     except AssertionError as error:
         mine.fail(str(error))
     return mine, rest
@@ -216,7 +239,10 @@ are in `tests/e2e/accuracy_programs.py`.
 Each program ran alone under `flamed record -- COMMAND` at {hz} Hz. *Complete* is the share of the
 samples whose stack reached its proven end, of all samples that have a user stack by right; every
 other one says at its root why not ([the list](../agent/unwind.h)). *Frames* are the user frames of
-a stack, median and maximum. Each row has its rule: {exact:g} %, or what was measured, less a
+a stack, median and maximum. *Wrong* are frames whose caller's machine code calls another function
+than theirs, of those whose caller names one (`tests/e2e/calls.py`). *Bytes* are what was copied of
+user stacks for a sample; *BPF us* is what the BPF program took for a tick by the kernel's account
+(`kernel.bpf_stats_enabled`), ticks of the rest of the host included. Each row has its rule: {exact:g} %, or what was measured, less a
 margin, where later work is to bring it there; a run that breaks a rule fails. *Lost* are samples
 of the whole host that found no room.
 
@@ -245,6 +271,25 @@ def told(row, seconds):
     """A row as soon as it is known."""
     percent = "" if row.percent is None else f"{row.percent:.2f} % of {row.samples}"
     print(f"{row.result:<7} {seconds:6.1f} s  {row.name}: {percent} {row.why}", flush=True)
+
+
+@contextlib.contextmanager
+def bpf_stats():
+    """The kernel keeps account of what BPF programs take."""
+    path = "/proc/sys/kernel/bpf_stats_enabled"
+    try:
+        with open(path, encoding="ascii") as f:
+            before = f.read()
+        with open(path, "w", encoding="ascii") as f:
+            f.write("1")
+    except OSError:  # this kernel does not
+        yield
+        return
+    try:
+        yield
+    finally:
+        with open(path, "w", encoding="ascii") as f:
+            f.write(before)
 
 
 def run(substrings, keep):
@@ -281,7 +326,8 @@ def main():
     if options.keep:
         os.makedirs(options.keep, mode=0o700, exist_ok=True)
     host = machine()
-    rows, rest = run(options.substrings, options.keep)
+    with bpf_stats():
+        rows, rest = run(options.substrings, options.keep)
     about_rest = ""
     if rest and rest.samples:
         about_rest = (

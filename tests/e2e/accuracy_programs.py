@@ -90,6 +90,38 @@ def large_binary():
     return output(need_program("/usr/bin/gcc"), "-print-prog-name=cc1").strip()
 
 
+# ---- ours: what is rare in programs that everybody has ----
+
+LEARNED = "another stack's pages are learned first"
+
+
+def ours(line, **rule):
+    @program(f"ours: {line}", **rule)
+    def prepare():
+        name, *args = line.split()
+        return [workload(name), *args, "3"]
+
+
+ours("chain_c")
+ours("pieces coroutines_of_main")
+ours("pieces coroutines_of_thread")
+ours("odd_roots ucontext")
+ours("odd_roots fiber")
+ours("odd_roots raw_clone")
+ours("pieces clone_recursion", floor=97, later=LEARNED)
+ours("pieces frame_540", floor=97, later=LEARNED)
+ours("pieces recursion_540", floor=97, later=LEARNED)
+ours("pieces thread_recursion", floor=97, later=LEARNED)
+ours("pieces thread_tls", floor=97, later=LEARNED)
+ours("pieces altstack_deep", floor=97, later=LEARNED)
+ours("pieces segments_8", floor=97, later=LEARNED)
+ours("go_host", floor=95, later=LEARNED)
+ours("go_cgo in_c")
+ours("go_paths callers")
+ours("realign")
+ours("odd_rows saved_at_expression")
+
+
 # ---- openssl: hand-written assembly ----
 
 

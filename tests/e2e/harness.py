@@ -337,7 +337,7 @@ class Summary:
 
     def __init__(self, stderr):
         lines = dict(
-            re.findall(r"^(samples|seen|stacks|complete|drops|restarts): *(.*)$", stderr, re.M)
+            re.findall(r"^(samples|seen|stacks|complete|copied|bpf|drops|restarts): *(.*)$", stderr, re.M)
         )
         self.text = stderr
         missing = {"samples", "seen", "stacks", "complete"} - set(lines)
@@ -348,6 +348,8 @@ class Summary:
         self.drops = parse_counts(lines.get("drops", ""))
         self.restarts = parse_counts(lines.get("restarts", ""))
         self.complete_percent = lines["complete"]
+        self.copied = int(lines.get("copied", "0").split()[0])  # bytes a sample
+        self.bpf_ns = int(lines["bpf"].split()[0]) if "bpf" in lines else None  # a tick
 
     #: Outcomes of samples that have no user stack by right; they do not count in completeness.
     UNCOUNTED = ("kernel_thread", "in_exec", "new_thread", "exiting")

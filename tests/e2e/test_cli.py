@@ -259,6 +259,13 @@ def test_the_frequency_is_kept():
     assert abs(rate / 499 - 1) < 0.03, f"{rate:.0f} samples per CPU second"
 
 
+def test_the_bytes_that_were_copied_are_told():
+    few = record(command=[workload("chain_c"), "1"]).summary
+    many = record(command=[workload("stack_kib"), "48", "1"]).summary
+    assert 128 < few.copied < 4096, few.text
+    assert 47 * 1024 < many.copied < 64 * 1024, many.text
+
+
 def test_what_is_not_a_terminal_sees_no_progress_and_no_colours():
     result = record("-d", "1")
     assert "\r" not in result.stderr and "\x1b" not in result.stderr, repr(result.stderr)
