@@ -35,7 +35,7 @@ PAGE := index.html style.css app.js api.js flame.js tables.js
 AGENT_LIB := rights reader reader_open reader_scan reader_cgroup reader_box procmaps perfring readerclient cpulist refusal features sigframe_x86_64 sampler sideband \
 	event event_log maps files rows unwind unwind_cfi unwind_x86_64 \
 	procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
-	pending learn pipeline_learn pipeline_labels pipeline_windows \
+	pending learn pipeline_learn pipeline_go pipeline_labels pipeline_windows \
 	kallsyms child symclient consignment ledger expclient announce engine engine_programs command profile summary record replay \
 	limits timeline place notify settings report daemon labels_command status_command features_command
 AGENT := $(AGENT_LIB) main

@@ -266,6 +266,16 @@ static void learn(void *arg, uint32_t tid, const struct abi_learned *l)
 			    tid, strerror(-err));
 }
 
+static void tell_go(void *arg, uint32_t pid, const struct abi_go *go)
+{
+	struct engine *e = arg;
+	int err = sampler_go(e->sampler, pid, go);
+
+	if (err)
+		log_limited(&e->learn_limit, LOG_WARNING, "goroutines of a process stay cut: the kernel was not told pid=%u error='%s'",
+			    pid, strerror(-err));
+}
+
 static int ask_memory(void *arg, const struct reader_peek *r)
 {
 	struct deferred none = { .type = EVENT_MEMORY, .memory_id = r->id };
@@ -278,7 +288,7 @@ static int ask_memory(void *arg, const struct reader_peek *r)
 static const struct pipeline_ops ops = {
 	.open = ask_open, .rows = ask_rows, .names = ask_names, .kernel = ask_kernel, .rescan = ask_rescan,
 	.batch = take_batch, .refused = tell_refused, .announce = announce, .filter = filter,
-	.learn = learn, .peek = ask_memory,
+	.learn = learn, .go = tell_go, .peek = ask_memory,
 };
 
 /* ---- turns ---- */

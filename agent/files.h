@@ -16,7 +16,7 @@
 #ifndef AGENT_FILES_H
 #define AGENT_FILES_H
 
-#include "base/def.h"
+#include "symbolizer/msg.h"
 
 struct rows;
 
@@ -49,6 +49,8 @@ struct file {
 	int fd;			/* -1: none */
 	struct file *canonical;	/* a reference, when FILE_ALIAS */
 	struct rows *rows;	/* made on first use */
+	struct msg_go go;	/* of its first rows */
+	bool go_known;
 	uint64_t unused_since_ns;	/* 0 while mapped */
 	uint64_t retry_at_ns;	/* FILE_FAILED: not asked for again before this */
 	uint32_t nfailures;

@@ -43,6 +43,8 @@ struct pipeline_ops {
 	bool (*filter)(void *arg, uint32_t pid, uint32_t keep_one_in);
 	/* What BPF is to copy of this thread from now on (sampler_learn()). Optional. */
 	void (*learn)(void *arg, uint32_t tid, const struct abi_learned *l);
+	/* Where the threads of this process have Go's g (sampler_go()); NULL: it ends. Optional. */
+	void (*go)(void *arg, uint32_t pid, const struct abi_go *go);
 	/* Pages of a thread as they are now -> EVENT_MEMORY. Optional. */
 	int (*peek)(void *arg, const struct reader_peek *r);
 };

@@ -65,13 +65,15 @@ static bool has_ended(const struct proc *proc)
 }
 
 /*
- * By an answer of before the present relabeling nobody is filtered: without samples it would not be
+ * Of a run with targets, those and their children are kept. By an answer of before the present relabeling nobody is filtered: without samples it would not be
  * announced again, should the new answer be lost.
  */
 void pipeline_filter(struct pipeline *p, struct proc *proc)
 {
 	if (has_ended(proc))
 		tell_filter(p, proc, 1);
+	else if (p->start.ntargets)
+		tell_filter(p, proc, proc->target_at_exec || procs_target(p->procs, proc));
 	else if (proc->subject->labelled == p->relabeling)
 		tell_filter(p, proc, proc->subject->keep_one_in);
 }
@@ -81,6 +83,7 @@ void pipeline_process_ends(void *arg, struct proc *proc)
 	struct pipeline *p = arg;
 
 	tell_filter(p, proc, 1);
+	pipeline_forget_go(p, proc);
 	learn_forget(p->learn, proc->pid); /* what calls exec is then its first thread */
 }
 

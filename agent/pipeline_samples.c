@@ -61,6 +61,8 @@ static int try_sample(struct pipeline *p, struct sample **s, struct maps *maps, 
 	sample_view(*s, v);
 	if (unwind_run(&v->user, maps, settle, p->unwound) != UNWIND_WANT) {
 		err = aggregate_unwound(p, subject, v, (*s)->time_ns);
+		if (p->ngo_files)
+			pipeline_tell_go(p, v->pid, maps);
 		return err ? err : pipeline_learn(p, s, maps);
 	}
 	err = pipeline_want_rows(p, maps, subject->pid);
@@ -117,6 +119,7 @@ int pipeline_unwind_sample(void *arg, struct sample *sample)
 	if (p->start.ntargets && !proc->target)
 		proc->target = procs_target(p->procs, proc);
 	if (p->start.ntargets && !proc->target) {
+		pipeline_filter(p, proc);
 		pipeline_count_drop(p, PIPELINE_DROP_FILTERED);
 		return 0;
 	}
@@ -203,6 +206,7 @@ int pipeline_ask_rows(struct pipeline *p)
 	while (!err && asks_next(p->asks, &p->request, &file)) {
 		if (file->state == FILE_OPEN) {
 			note_known_rows(&p->request, file->rows);
+			p->request.flags = file->go_known ? 0 : MSG_REQUEST_GO;
 			p->request.id = p->next_request++;
 			err = p->conf.ops->rows(p->conf.arg, &p->request, file->fd);
 			continue;
@@ -236,6 +240,8 @@ int pipeline_take_rows(struct pipeline *p, const struct event_answer *a)
 	}
 	if (!err && !file->rows)
 		err = rows_new(&file->rows);
+	if (!err && a->request->flags & MSG_REQUEST_GO)
+		pipeline_note_go(p, file, &rows);
 	if (!err)
 		err = rows_put(file->rows, a->request->addrs, a->request->naddrs, &rows);
 	msg_rows_fini(&rows);

@@ -59,6 +59,7 @@ struct pipeline {
 	uint32_t nclosing;
 	struct learn *learn;
 	struct look *looks;			/* pipeline_learn.c's */
+	uint64_t ngo_files;			/* of Go's, met so far */
 	uint32_t nlooks, nlooks_second;
 	uint64_t last_look, looks_second_ns, looks_paused_ns;
 	struct pending *pending;
@@ -116,6 +117,14 @@ MUST_USE int pipeline_learn(struct pipeline *p, struct sample **s, struct maps *
 MUST_USE int pipeline_take_memory(struct pipeline *p, const struct event_memory *m);
 MUST_USE int pipeline_retry_looks(struct pipeline *p, const struct file *file);
 void pipeline_sweep_learned(struct pipeline *p);
+
+/* ---- pipeline_go.c ---- */
+
+/* The file's first rows came. */
+void pipeline_note_go(struct pipeline *p, struct file *file, const struct msg_rows *rows);
+/* p->unwound is of this process: if it is Go's, BPF is told where it has g. */
+void pipeline_tell_go(struct pipeline *p, uint32_t pid, const struct maps *maps);
+void pipeline_forget_go(struct pipeline *p, struct proc *proc);
 void pipeline_looks_free(struct pipeline *p);
 size_t pipeline_looks_bytes(const struct pipeline *p);	/* with what is learned */
 

@@ -189,6 +189,8 @@ static int on_scanned_process(struct pipeline *p, const struct event *e)
 		return err;
 	proc->known_whole = true;
 	proc->target = procs_target(p->procs, proc);
+	if (p->start.ntargets)
+		pipeline_filter(p, proc);
 	if (p->rescanning && from->nmaps)
 		procs_doubt(proc);
 	if (from->executable[0] && strcmp(from->executable, proc->subject->executable) != 0) {

@@ -51,6 +51,7 @@ struct proc {
 	uint64_t exited_ns;	/* when its last thread exited, or its leader; 0 alive */
 	uint32_t nthreads;	/* when threads_known */
 	bool threads_known;	/* we saw it begin */
+	bool go_told;		/* pipeline's: BPF knows where it has Go's g */
 	uint32_t filter;	/* pipeline's: keep one sample in so many, as BPF was told */
 	struct maps *maps;
 	struct subject *subject;

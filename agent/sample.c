@@ -15,9 +15,13 @@ static void take_section(const struct abi_section *sec, const uint8_t *data, str
 		v->nkernel = MIN(sec->len / 8, (uint32_t)ABI_KSTACK_MAX);
 		v->kernel = (const uint64_t *)(const void *)data; /* sections are padded to 8 */
 		break;
+	case ABI_SEC_GOROUTINE:
+		if (sec->len < 16)
+			break;
+		memcpy(&u->goroutine_sp, data, 8);
+		memcpy(&u->goroutine_pc, data + 8, 8);
+		break;
 	case ABI_SEC_STACK:
-		if (sec->id == ABI_WIN_GOROUTINE)
-			u->goroutine_sp = sec->address + ABI_RED_ZONE;
 		if (u->nwindows < UNWIND_WINDOWS_MAX && sec->len)
 			u->windows[u->nwindows++] = (struct unwind_window){
 				.address = sec->address, .data = data, .len = sec->len, .holes = sec->holes,
@@ -33,7 +37,7 @@ void sample_view(const struct sample *s, struct sample_view *ret)
 	memset(ret, 0, offsetof(struct sample_view, user));
 	ret->user.nregs = 0;
 	ret->user.nwindows = 0;
-	ret->user.goroutine_sp = 0;
+	ret->user.goroutine_sp = ret->user.goroutine_pc = 0;
 	for (uint32_t i = 0; i < s->nparts; i++) {
 		const struct abi_record *r = s->parts[i];
 		const uint8_t *at = (const uint8_t *)(r + 1), *end = (const uint8_t *)r + r->size;

@@ -417,11 +417,11 @@ int sampler_learn(struct sampler *s, uint32_t tid, const struct abi_learned *l)
 	return remember(s->skel->maps.learned, &s->skel->bss->nlearned, tid, l);
 }
 
-int sampler_go_g(struct sampler *s, uint32_t pid, int64_t off)
+int sampler_go(struct sampler *s, uint32_t pid, const struct abi_go *go)
 {
-	if (off == SAMPLER_GO_G_OFF)
-		return forget(s->skel->maps.go_g, &s->skel->bss->ngo_g, pid);
-	return remember(s->skel->maps.go_g, &s->skel->bss->ngo_g, pid, &off);
+	if (!go)
+		return forget(s->skel->maps.go_threads, &s->skel->bss->ngo_threads, pid);
+	return remember(s->skel->maps.go_threads, &s->skel->bss->ngo_threads, pid, go);
 }
 
 int sampler_counters(const struct sampler *s, uint64_t ret[ABI_CNT_COUNT])

@@ -56,9 +56,8 @@ MUST_USE int sampler_filter(struct sampler *s, uint32_t pid, uint32_t keep_one_i
  * threads as fit are known, of this one nothing is.
  */
 MUST_USE int sampler_learn(struct sampler *s, uint32_t tid, const struct abi_learned *l);
-enum { SAMPLER_GO_G_OFF = -8 }; /* what Go uses in an executable that is linked statically */
-/* Where the threads of this process have Go's g, from their thread pointer. -E2BIG as above. */
-MUST_USE int sampler_go_g(struct sampler *s, uint32_t pid, int64_t off);
+/* Where the threads of this process have Go's g; NULL: nothing is known any more. -E2BIG as above. */
+MUST_USE int sampler_go(struct sampler *s, uint32_t pid, const struct abi_go *go);
 /* Sums over CPUs: the counters of enum abi_counter. */
 MUST_USE int sampler_counters(const struct sampler *s, uint64_t ret[ABI_CNT_COUNT]);
 /* CPUs sampled now, and the run time and count of the BPF program (0 without bpf_stats_enabled). */

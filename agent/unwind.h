@@ -66,6 +66,7 @@ struct unwind_input {
 	uint32_t nregs;			/* 0: none */
 	uint32_t flags;			/* ABI_F_* */
 	uint64_t goroutine_sp;		/* MSG_REG_GOROUTINE_SP; 0: no goroutine waits */
+	uint64_t goroutine_pc;
 	uint32_t nwindows;
 	struct unwind_window windows[UNWIND_WINDOWS_MAX];
 };

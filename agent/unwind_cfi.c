@@ -59,6 +59,10 @@ static enum unwind_step reg_value(struct unwind_cursor *c, uint8_t reg, uint64_t
 		*ret = c->in->goroutine_sp;
 		return *ret ? UNWIND_STEP_OK : UNWIND_STEP_END;
 	}
+	if (reg == MSG_REG_GOROUTINE_PC) {
+		*ret = c->in->goroutine_pc;
+		return UNWIND_STEP_OK;
+	}
 	if (reg >= UNWIND_NREGS)
 		return UNWIND_STEP_BAD;
 	if (!(c->valid >> reg & 1)) {

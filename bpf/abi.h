@@ -106,6 +106,7 @@ enum abi_section_kind {
 	ABI_SEC_REGS = 1,	/* u64[len / 8], DWARF order */
 	ABI_SEC_KSTACK = 2,	/* u64[len / 8], leaf first */
 	ABI_SEC_STACK = 3,	/* bytes at `address`; `id` says which window */
+	ABI_SEC_GOROUTINE = 4,	/* u64 sp, pc at which the goroutine waits that the thread, on g0, serves */
 };
 
 enum abi_window_id {
@@ -119,7 +120,7 @@ enum abi_window_id {
 /*
  * What userspace knows of a thread's memory (sampler_learn()): the next samples bring those of these
  * pages that are in no other window; and while sp is inside one of these stacks, its end is the top.
- * The agent is woken for each cut stack of a thread of which nothing is known.
+ * The agent is woken for each stack that is cut or has no known top, of a thread of which nothing is known.
  */
 struct abi_range {
 	abi_u64 low, high;
@@ -129,6 +130,21 @@ struct abi_learned {
 	abi_u32 nstacks;
 	abi_u64 pages[ABI_LEARNED_PAGES]; /* addresses, multiples of 4 KiB */
 	struct abi_range stacks[ABI_LEARNED_STACKS];
+};
+
+/*
+ * Where the threads of a process have the address of Go's g: so far from the thread pointer; or, ABI_GO_SLOT,
+ * that distance stands at the address `place`. The agent is woken by Go processes of which that is unknown.
+ */
+#define ABI_GO_PROCESSES 1024
+#define ABI_GO_PLACE (-8ull) /* in an executable that is all Go's */
+enum {
+	ABI_GO_SLOT = 1 << 0,
+	ABI_GO_CGO = 1 << 1,	/* C code may call Go there */
+};
+struct abi_go {
+	abi_u64 place;
+	abi_u64 flags;
 };
 
 struct abi_section {

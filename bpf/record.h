@@ -15,6 +15,8 @@
 #ifndef BPF_RECORD_H
 #define BPF_RECORD_H
 
+#include "bpf/plan.h"
+
 #include "bpf/abi.h"
 #include "bpf/stack.h"
 
@@ -26,8 +28,10 @@
 #define KSTACK_BYTES (ABI_KSTACK_MAX * 8)
 #define KSTACK_ROOM (sizeof(struct abi_section) + KSTACK_BYTES)
 
+#define GOROUTINE_ROOM (sizeof(struct abi_section) + 16)
+
 _Static_assert(OFF_BYTES % 8 == 0 && REGS_ROOM % 8 == 0, "sections are padded to 8");
-_Static_assert(OFF_BYTES + ABI_WINDOW_MAX + REGS_ROOM + KSTACK_ROOM <= ABI_RECORD_MAX,
+_Static_assert(OFF_BYTES + ABI_WINDOW_MAX + REGS_ROOM + GOROUTINE_ROOM + KSTACK_ROOM <= ABI_RECORD_MAX,
 	       "a full record fits");
 
 /* Where a read page by page stands. */
@@ -211,6 +215,26 @@ static __always_inline __u64 record_add_regs(struct regs_context *ctx, void *rec
 		REGS_COPY(dst, &ctx->regs);
 	}
 	return REGS_ROOM;
+}
+
+static __always_inline __u64 record_add_goroutine(void *rec, __u64 size, __u64 off, const struct stack_plan *p)
+{
+	struct abi_section *section;
+	__u64 *dst;
+
+	barrier_var(off);
+	if (off > size - GOROUTINE_ROOM)
+		return 0;
+	section = rec + off;
+	section->kind = ABI_SEC_GOROUTINE;
+	section->id = 0;
+	section->len = 16;
+	section->address = 0;
+	section->holes = 0;
+	dst = (void *)(section + 1);
+	dst[0] = p->waiting_sp;
+	dst[1] = p->waiting_pc;
+	return GOROUTINE_ROOM;
 }
 
 static __always_inline __u64 record_add_kstack(void *ctx, void *rec, __u64 size, __u64 off)

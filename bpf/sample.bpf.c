@@ -50,11 +50,11 @@ struct {
 } learned SEC(".maps");
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, ABI_GO_PROCESSES);
 	__type(key, __u32);
-	__type(value, __s64);
-} go_g SEC(".maps");
-__u32 nlearned, ngo_g; /* as nfilters */
+	__type(value, struct abi_go);
+} go_threads SEC(".maps");
+__u32 nlearned, ngo_threads; /* as nfilters */
 
 struct counters {
 	__u64 n[ABI_CNT_COUNT];
@@ -80,7 +80,7 @@ struct {
 struct work {
 	struct abi_record head; /* of every part; size, sections and flags are of the one at hand */
 	__u64 has_regs;		/* of the user side */
-	__u64 urgent;		/* a cut stack of a thread of which nothing is known */
+	__u64 urgent;		/* the agent is woken: it may be cut, or is Go's, and nothing is known of it */
 	__u64 part, nparts;	/* the one at hand, and how many */
 	__u64 off;		/* how far it is written */
 	struct stack_plan plan;
@@ -153,7 +153,7 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 {
 	__u32 task_flags = FIELD(task, flags), flags = 0;
 	struct mm_struct *mm = FIELD(task, mm);
-	struct stack_of of = { task, mm, NULL, w->head.pid, w->head.tid };
+	struct stack_of of = { task, mm, NULL, NULL, w->head.pid, w->head.tid };
 	__u64 sp = 0;
 
 	if (!regs_user_mode(ctx->regs.cs))
@@ -170,11 +170,15 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 		return flags | ABI_F_IN_EXEC;
 	if (nlearned)
 		of.learned = bpf_map_lookup_elem(&learned, &of.tid);
+	if (ngo_threads)
+		of.go = bpf_map_lookup_elem(&go_threads, &of.pid);
 	stack_plan(&w->plan, &of, sp);
 	if (of.learned)
 		stack_plan_pages(&w->plan, of.learned);
 	else
-		w->urgent = w->plan.flags & ABI_F_CUT;
+		w->urgent = (w->plan.flags & (ABI_F_CUT | ABI_F_TOP_KNOWN)) != ABI_F_TOP_KNOWN;
+	if (w->plan.top.m && !of.go && ngo_threads < ABI_GO_PROCESSES)
+		w->urgent = true;
 	return flags | w->plan.flags;
 }
 
@@ -252,6 +256,7 @@ int sample(struct regs_context *ctx)
 	w->plan.windows[0].len = 0;
 	w->plan.npages = 0;
 	w->plan.flags = 0;
+	w->plan.waiting_sp = 0;
 	w->head.flags = look_at_task(ctx, task, w);
 	spare_ring(w, c);
 	/* A sample without any window is a part all the same. */
@@ -325,6 +330,12 @@ static __always_inline void write_first(struct regs_context *ctx, struct work *w
 		w->head.nsections++;
 	}
 	barrier();
+	if (w->plan.waiting_sp) {
+		n = record_add_goroutine(rec, size, w->off, &w->plan);
+		w->off += n;
+		w->head.nsections += !!n;
+	}
+	barrier();
 	if (kernel_mode) {
 		n = record_add_kstack(ctx, rec, size, w->off);
 		w->off += n;
@@ -373,7 +384,7 @@ int part(struct regs_context *ctx)
 	window = &w->plan.windows[i];
 	need = OFF_BYTES + window->len;
 	if (!i)
-		need += REGS_ROOM + (w->head.flags & ABI_F_KERNEL_MODE ? KSTACK_ROOM : 0);
+		need += REGS_ROOM + (w->plan.waiting_sp ? GOROUTINE_ROOM : 0) + (w->head.flags & ABI_F_KERNEL_MODE ? KSTACK_ROOM : 0);
 	rec = record_reserve(need, &size);
 	if (rec)
 		write(ctx, w, c, rec, size, window);

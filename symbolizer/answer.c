@@ -393,6 +393,26 @@ static void drop_pages_after(const struct msg_request *req, const struct elffile
 		elffile_drop_pages(elf);
 }
 
+/* Where the file's code has g: known by its runtime. */
+static struct msg_go place_of_go(const struct rows_job *job)
+{
+	struct msg_go place = { .kind = MSG_GO_NONE };
+	const struct msg_segment *s;
+	struct gofunc fn;
+
+	if (!job->go || !gopclntab_named(job->go, "runtime.systemstack", &fn))
+		return place;
+	s = elffile_segment_of_vaddr(job->elf, fn.start);
+	if (!s || !(s->flags & PF_X))
+		return place;
+	place = golang_place(job->elf, &fn);
+	place.code = fn.start - s->vaddr + s->offset;
+	if (place.kind == MSG_GO_SLOT)
+		place.off -= (int64_t)fn.start;
+	place.cgo = gopclntab_named(job->go, "crosscall2", &fn);
+	return place;
+}
+
 void answer_rows(struct handles *h, const struct msg_request *req, int fd, struct bufw *out)
 {
 	CLEANUP_FREE struct rows_job *job = mem_calloc(1, sizeof(*job));
@@ -409,6 +429,8 @@ void answer_rows(struct handles *h, const struct msg_request *req, int fd, struc
 	job->go = handles_go(job->handle);
 	m->id = req->id;
 	m->file_id = req->file_id;
+	if (req->flags & MSG_REQUEST_GO)
+		m->go = place_of_go(job);
 	m->results = mem_calloc(req->naddrs, sizeof(*m->results));
 	m->nresults = req->naddrs;
 	for (uint32_t i = 0; i < req->naddrs; i++)

@@ -15,6 +15,8 @@ static const char *const reg_names[] = {
 
 static const char *reg_name(uint32_t reg)
 {
+	if (reg == MSG_REG_GOROUTINE_PC)
+		return "goroutine_pc";
 	if (reg == MSG_REG_GOROUTINE_SP)
 		return "goroutine_sp";
 	return reg < ARRAY_SIZE(reg_names) ? reg_names[reg] : "?";

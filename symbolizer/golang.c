@@ -10,6 +10,7 @@ enum {
 	SETUP_LEN = 4,		/* push %rbp; mov %rsp, %rbp */
 	CALL_LEN = 2,		/* call *%rax */
 	CODE_MAX = 512,		/* bytes of a function that are looked at */
+	PLACE_MAX = 64,		/* for the first look at g */
 };
 
 static bool is_name(struct bytes name, const char *text)
@@ -92,6 +93,7 @@ struct golang_span golang_switched(enum golang_kind kind, struct bytes code)
 {
 	static const char mov_rsp_r12[] = "\x49\x89\xe4", mov_r12_rsp[] = "\x4c\x89\xe4";
 	static const char mov_rbx_rsp[] = "\x48\x89\xdc", mov_rax_38_rsp[] = "\x48\x8b\x60\x38";
+	static const char mov_rbx_38_rsp[] = "\x48\x8b\x63\x38";
 	static const char mov_rdi_rsp[] = "\x48\x89\xfc", mov_rsi_38_rsp[] = "\x48\x8b\x66\x38";
 	struct golang_span span = { 0, 0 };
 
@@ -105,6 +107,11 @@ struct golang_span golang_switched(enum golang_kind kind, struct bytes code)
 		span = span_between(code, mov_rsp_r12, sizeof(mov_rsp_r12) - 1, mov_r12_rsp, sizeof(mov_r12_rsp) - 1);
 		if (span.to)
 			span.to = UINT32_MAX;
+		return span;
+	case GOLANG_MORESTACK: /* and does not come back */
+		span.from = find_code(code, 0, mov_rbx_38_rsp, sizeof(mov_rbx_38_rsp) - 1);
+		if (span.from)
+			span = (struct golang_span){ span.from + sizeof(mov_rbx_38_rsp) - 1, UINT32_MAX };
 		return span;
 	case GOLANG_SYSTEM:
 		return span_between(code, mov_rbx_rsp, sizeof(mov_rbx_rsp) - 1, mov_rax_38_rsp,
@@ -129,8 +136,7 @@ enum golang_kind golang_kind(struct bytes name, struct bytes code)
 {
 	static const char abi0[] = ".abi0"; /* how the linker marks assembly's calling convention */
 	static const char *const ends[] = {
-		"runtime.goexit", "runtime.mstart", "runtime.mcall", "runtime.rt0_go",
-		"runtime.morestack", "_rt0_amd64", "_rt0_amd64_linux",
+		"runtime.goexit", "runtime.mstart", "runtime.mcall", "runtime.rt0_go", "_rt0_amd64", "_rt0_amd64_linux",
 	};
 	size_t len = sizeof(abi0) - 1;
 
@@ -143,6 +149,8 @@ enum golang_kind golang_kind(struct bytes name, struct bytes code)
 		return GOLANG_ASYNC;
 	if (is_name(name, "runtime.systemstack"))
 		return code_is_frame_setup(code) ? GOLANG_SWITCH : kind_by_code(GOLANG_SYSTEM, code, GOLANG_NO_RULE);
+	if (is_name(name, "runtime.morestack"))
+		return kind_by_code(GOLANG_MORESTACK, code, GOLANG_NO_RULE);
 	if (is_name(name, "runtime.asmcgocall"))
 		return kind_of_asmcgocall(code);
 	if (is_name(name, "runtime.cgocallback"))
@@ -186,6 +194,10 @@ static void switched_state(enum golang_kind kind, const struct cfi_state *frame,
 	case GOLANG_SYSTEM:
 		ret->cfa = (struct cfi_rule){ .kind = CFI_REGISTER, .reg = MSG_REG_GOROUTINE_SP, .off = 8 };
 		break;
+	case GOLANG_MORESTACK:
+		ret->cfa = (struct cfi_rule){ .kind = CFI_REGISTER, .reg = MSG_REG_GOROUTINE_SP, .off = 0 };
+		ret->regs[CFI_RIP] = (struct cfi_rule){ .kind = CFI_REGISTER, .reg = MSG_REG_GOROUTINE_PC };
+		break;
 	case GOLANG_PLAIN:
 	case GOLANG_END:
 	case GOLANG_ASYNC:
@@ -216,7 +228,7 @@ bool golang_row(void *rows, uint64_t start, uint64_t end, const struct cfi_state
 	struct cfi_state full = *state;
 	uint64_t from;
 
-	if (g->kind == GOLANG_SYSTEM)
+	if (g->kind == GOLANG_SYSTEM || g->kind == GOLANG_MORESTACK)
 		return give(g, start, end, state);
 	if (state->cfa.kind != CFI_REGISTER || state->cfa.reg != CFI_RSP || state->cfa.off < -SAVED_RBP ||
 	    state->regs[CFI_RBP].kind != CFI_UNSPECIFIED)
@@ -238,6 +250,32 @@ static bool on_depth(void *rows, uint64_t start, uint64_t end, uint32_t depth)
 	};
 
 	return golang_row(rows, start, end, &state);
+}
+
+struct msg_go golang_place(const struct elffile *f, const struct gofunc *fn)
+{
+	struct bytes code = elffile_at(f, fn->start);
+	int32_t off;
+
+	/* mov %fs:OFF, %reg; or mov %fs:(%reg), %reg, behind mov $OFF, %reg or mov SLOT(%rip), %reg. */
+	for (size_t at = 7; at + 9 <= MIN(code.len, (size_t)PLACE_MAX); at++) {
+		const uint8_t *p = code.p + at, *before = p - 7;
+		uint8_t base = p[3] & 7;
+
+		if (memcmp(p, "\x64\x48\x8b", 3) != 0 || p[3] >> 6)
+			continue;
+		if (base == 4 && p[4] == 0x25) {
+			memcpy(&off, p + 5, sizeof(off));
+			return (struct msg_go){ .kind = MSG_GO_FIXED, .off = off };
+		}
+		memcpy(&off, before + 3, sizeof(off));
+		if (memcmp(before, "\x48\xc7", 2) == 0 && before[2] == (0xc0 | base))
+			return (struct msg_go){ .kind = MSG_GO_FIXED, .off = off };
+		if (memcmp(before, "\x48\x8b", 2) == 0 && before[2] == (base << 3 | 5))
+			return (struct msg_go){ .kind = MSG_GO_SLOT, .off = (int64_t)(fn->start + at) + off };
+		break;
+	}
+	return (struct msg_go){ .kind = MSG_GO_NONE };
 }
 
 void golang_cgo_rows(const struct golang_rows *g)

@@ -13,6 +13,7 @@
  *    has called Go again, the goroutine does not wait, but asmcgocall has kept its g and the depth of its
  *    frame below g.stack.hi at rsp + 48 and rsp + 40.
  *  - runtime.cgocallback moves from the system stack to the goroutine's, and rbp stays behind as well.
+ *  - runtime.morestack notes where its goroutine goes on, MSG_REG_GOROUTINE_{SP,PC}, and has its stack moved.
  *  - What calls the vDSO keeps its rsp in r12.
  *
  * Source: src/runtime/asm_amd64.s, sys_linux_amd64.s, src/cmd/internal/obj/x86/obj6.go.
@@ -29,6 +30,7 @@ enum golang_kind {
 	GOLANG_ASYNC,		/* entered as if called from where a signal interrupted its caller */
 	GOLANG_SWITCH,		/* CFA = rbp + 16 once the frame is set up */
 	GOLANG_CALLBACK,	/* the same, while it is on the goroutine's stack */
+	GOLANG_MORESTACK,	/* entered like a function, and left for MSG_REG_GOROUTINE_{SP,PC} */
 	GOLANG_CGO,		/* asmcgocall of Go 1.20 and before: golang_cgo_rows() */
 	GOLANG_VDSO,		/* r12 holds rsp */
 	GOLANG_SYSTEM,		/* systemstack of Go 1.20 and before: CFA = MSG_REG_GOROUTINE_SP + 8 */
@@ -59,6 +61,12 @@ bool golang_row(void *rows, uint64_t start, uint64_t end, const struct cfi_state
 
 /* Those of a GOLANG_CGO, whose code alone tells. */
 void golang_cgo_rows(const struct golang_rows *g);
+
+/*
+ * Where code finds the thread's g, by a function that looks for it at its begin (runtime.systemstack): `ret` as
+ * in struct msg_go, but `off` of MSG_GO_SLOT is the slot's virtual address.
+ */
+struct msg_go golang_place(const struct elffile *f, const struct gofunc *fn);
 
 /* The rows of a function by the program's own table; those of a GOLANG_END have no meaning. */
 void golang_run(struct golang_rows *rows, struct gopclntab *t, const struct gofunc *fn);

@@ -140,6 +140,24 @@ bool gopclntab_find(const struct gopclntab *t, uint64_t vaddr, struct gofunc *re
 	return true;
 }
 
+bool gopclntab_named(const struct gopclntab *t, const char *name, struct gofunc *ret)
+{
+	size_t len = strlen(name);
+	uint64_t start, info;
+	struct bytes found;
+	uint32_t off;
+
+	for (uint32_t i = 0; i < t->nfuncs; i++) {
+		if (!read_entry(t, i, &start, &info) || !read_field(t, info, FUNC_NAME, &off))
+			return false;
+		found = string_at(t, t->names, off);
+		if (found.len >= len && memcmp(found.p, name, len) == 0 &&
+		    (found.len == len || (found.len == len + 5 && memcmp(found.p + len, ".abi0", 5) == 0)))
+			return gopclntab_find(t, start, ret);
+	}
+	return false;
+}
+
 /* ---- tables of values by address ---- */
 
 static bool read_varint(struct bufr *r, uint32_t *ret)

@@ -50,6 +50,9 @@ void gopclntab_refill(struct gopclntab *t);
 /* The function that an address belongs to; padding belongs to the one before it. */
 bool gopclntab_find(const struct gopclntab *t, uint64_t vaddr, struct gofunc *ret);
 
+/* The function of this name, with or without the linker's ".abi0" behind it. Looks at each until it is found. */
+bool gopclntab_named(const struct gopclntab *t, const char *name, struct gofunc *ret);
+
 /*
  * What stands at an address of the function, innermost first, the function itself last. Returns the
  * number of lines, at least 1.

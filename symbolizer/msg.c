@@ -77,6 +77,7 @@ void msg_request_encode(struct bufw *w, const struct msg_request *r)
 {
 	bufw_u64(w, r->id);
 	bufw_u64(w, r->file_id);
+	bufw_u32(w, r->flags);
 	bufw_u32(w, r->naddrs);
 	for (uint32_t i = 0; i < r->naddrs; i++) {
 		bufw_u64(w, r->addrs[i].offset);
@@ -89,10 +90,13 @@ int msg_request_decode(struct bufr *in, struct msg_request *ret)
 	struct bufr body = *in;
 	uint64_t id = bufr_u64(&body);
 	uint64_t file_id = bufr_u64(&body);
+	uint32_t flags = bufr_u32(&body);
 	uint32_t naddrs = bufr_count(&body, MSG_ADDRS_MAX, ADDR_WIRE);
 	struct bufr check = body;
 	int err;
 
+	if (flags & ~(uint32_t)MSG_REQUEST_GO)
+		bufr_fail(&check);
 	/* Twice over the bytes, so that *ret is written only when all of them are good. */
 	for (uint32_t i = 0; i < naddrs; i++) {
 		bufr_u64(&check);
@@ -104,6 +108,7 @@ int msg_request_decode(struct bufr *in, struct msg_request *ret)
 		return err;
 	ret->id = id;
 	ret->file_id = file_id;
+	ret->flags = flags;
 	ret->naddrs = naddrs;
 	for (uint32_t i = 0; i < naddrs; i++) {
 		ret->addrs[i].offset = bufr_u64(&body);
@@ -247,6 +252,10 @@ void msg_rows_encode(struct bufw *w, const struct msg_rows *r)
 	bufw_u64(w, r->id);
 	bufw_u64(w, r->file_id);
 	bufw_u32(w, r->result);
+	bufw_u8(w, r->go.kind);
+	bufw_u8(w, r->go.cgo);
+	bufw_i64(w, r->go.off);
+	bufw_u64(w, r->go.code);
 	bufw_u32(w, r->nrows);
 	for (uint32_t i = 0; i < r->nrows; i++) {
 		const struct msg_row *row = &r->rows[i];
@@ -299,6 +308,19 @@ static void *new_array(struct bufr *in, uint32_t n, size_t size)
 	if (!p)
 		in->err = -ENOMEM;
 	return p;
+}
+
+static void decode_go(struct bufr *in, struct msg_go *ret)
+{
+	uint8_t cgo;
+
+	ret->kind = bufr_u8(in);
+	cgo = bufr_u8(in);
+	ret->cgo = cgo;
+	ret->off = bufr_i64(in);
+	ret->code = bufr_u64(in);
+	if (ret->kind >= MSG_GO_KIND_COUNT || cgo > 1)
+		bufr_fail(in);
 }
 
 static void decode_row_array(struct bufr *in, struct msg_rows *r)
@@ -421,6 +443,7 @@ int msg_rows_decode(struct bufr *in, struct msg_rows *ret)
 	r.id = bufr_u64(in);
 	r.file_id = bufr_u64(in);
 	r.result = (enum msg_file_result)bufr_u32(in);
+	decode_go(in, &r.go);
 	decode_row_array(in, &r);
 	decode_other_arrays(in, &r);
 	err = bufr_end(in);

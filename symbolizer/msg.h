@@ -64,9 +64,11 @@ struct msg_addr {
 	uint32_t flags;
 };
 
+enum { MSG_REQUEST_GO = 1 << 0 };	/* of rows: msg_rows.go is wanted */
 struct msg_request {
 	uint64_t id;
 	uint64_t file_id;	/* the agent's; never reused while it runs; cache key */
+	uint32_t flags;
 	uint32_t naddrs;
 	struct msg_addr addrs[MSG_ADDRS_MAX];
 };
@@ -105,11 +107,11 @@ struct msg_rule {
 };
 
 /*
- * A register of no machine: the stack pointer at which a goroutine waits for its thread, which runs on
- * Go's system stack. When none waits, it is 0 in an expression, and a row whose CFA it is is the
+ * Registers of no machine: the stack pointer and the pc at which a goroutine waits for its thread, which
+ * runs on Go's system stack. When none waits, they are 0 in an expression, and a row whose CFA is at SP is the
  * outermost frame.
  */
-enum { MSG_REG_GOROUTINE_SP = 32 };
+enum { MSG_REG_GOROUTINE_PC = 31, MSG_REG_GOROUTINE_SP = 32 };
 
 /* One step of an expression; the DWARF operations that CFI uses, reduced. */
 enum msg_op_code {
@@ -191,10 +193,25 @@ struct msg_result {
 	uint32_t flags;
 };
 
+/* Where the code of a Go program or library finds its thread's g. */
+enum msg_go_kind {
+	MSG_GO_NONE,	/* not Go's, or not found */
+	MSG_GO_FIXED,	/* `off` from the thread pointer */
+	MSG_GO_SLOT,	/* that distance stands in 8 bytes of memory, `off` from where the code at `code` is mapped */
+	MSG_GO_KIND_COUNT,
+};
+struct msg_go {
+	uint8_t kind;
+	bool cgo;		/* C can call it */
+	int64_t off;
+	uint64_t code;		/* file offset */
+};
+
 struct msg_rows {
 	uint64_t id;
 	uint64_t file_id;
 	enum msg_file_result result;
+	struct msg_go go;	/* where it was asked for, else 0 */
 	uint32_t nrows, nrules, nops, nresults;
 	struct msg_row *rows;	/* each array is the decoder's, freed by msg_rows_fini() */
 	struct msg_rule *rules;

@@ -291,7 +291,7 @@ TEST_LDFLAGS_aggregate := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_batch := $(OUT)/agent/batch.o $(EXPORT_MSG_OBJS) $(BASE_OBJS) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_batch := $(ALLOC_FAIL_LDFLAGS)
 PIPELINE_OBJS := $(UNWIND_OBJS) $(call obj,agent,procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
-	pending learn pipeline_learn pipeline_labels pipeline_windows \
+	pending learn pipeline_learn pipeline_go pipeline_labels pipeline_windows \
 	event event_log) \
 	$(OUT)/symbolizer/msg.o $(EXPORT_MSG_OBJS) $(BASE_OBJS)
 TEST_OBJS_window := $(PIPELINE_OBJS)

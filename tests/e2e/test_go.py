@@ -56,8 +56,8 @@ CASES = {
         "go_cgo_stripped in_c", rf"{CGO}(go_cgo_stripped\+0x\w+(;|$)){{3}}", r"\+0x"
     ),
 }
-#: Of these the other stack's pages are learned, which costs a thread's first samples.
-LEARNED = 0.95
+#: The first samples of a program come before it is known that C calls Go in it.
+LEARNED = 0.98
 CALLBACKS = {
     "Go called by C": Case(
         "go_cgo in_callback",

@@ -62,6 +62,7 @@ struct world {
 	uint32_t nlearned;		/* times that something was, of the thread and what it was */
 	uint32_t learned_tid;
 	struct abi_learned learned;
+	char gos[256];			/* calls: "pid:place:flags pid: " */
 	uint32_t npeeks;
 	struct reader_peek peek;	/* the last */
 	uint32_t nrefused[EXPORT_REFUSAL_COUNT];	/* taps, as told */

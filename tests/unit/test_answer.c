@@ -468,7 +468,8 @@ static void go_roots_are_known_by_exact_names(void **state UNUSED)
 	assert_int_equal(kind("runtime.goexit1", ""), GOLANG_PLAIN);
 	assert_int_equal(kind("runtime.mstart", ""), GOLANG_END);
 	assert_int_equal(kind("runtime.rt0_go.abi0", ""), GOLANG_END);
-	assert_int_equal(kind("runtime.morestack", ""), GOLANG_END);
+	assert_int_equal(kind("runtime.morestack", "\x90\x48\x8b\x63\x38\xe8"), GOLANG_MORESTACK);
+	assert_int_equal(kind("runtime.morestack", "\x90"), GOLANG_NO_RULE);
 	assert_int_equal(kind("runtime.morestack_noctxt", ""), GOLANG_PLAIN);
 	assert_int_equal(kind("runtime.asyncPreempt.abi0", ""), GOLANG_ASYNC);
 	assert_int_equal(kind("runtime.systemstack", setup), GOLANG_SWITCH);
@@ -477,6 +478,38 @@ static void go_roots_are_known_by_exact_names(void **state UNUSED)
 	assert_int_equal(kind("runtime.asmcgocall", "\x90"), GOLANG_NO_RULE);
 	assert_int_equal(kind(".abi0", ""), GOLANG_PLAIN);
 	assert_int_equal(kind("", ""), GOLANG_PLAIN);
+}
+
+static struct msg_go place(const char *code, size_t len)
+{
+	uint8_t padded[128] = { 0x90 };
+	struct elffile f = { .file = { padded, sizeof(padded) }, .nsegments = 1,
+			     .segments = { { .vaddr = 0x1000, .mem_bytes = 128, .file_bytes = 128, .flags = PF_R | PF_X } } };
+	struct gofunc fn = { .start = 0x1000, .end = 0x1080 };
+
+	memset(padded, 0x90, sizeof(padded));
+	memcpy(padded + 9, code, len);
+	return golang_place(&f, &fn);
+}
+
+#define PLACE(code) place(code, sizeof(code) - 1)
+
+/* An executable of Go's linker, a PIE, and a shared library; C's thread-local variables may stand in between. */
+static void the_place_of_g_is_read_from_code(void **state UNUSED)
+{
+	struct msg_go go = PLACE("\x64\x48\x8b\x04\x25\xf8\xff\xff\xff");
+
+	assert_int_equal(go.kind, MSG_GO_FIXED);
+	assert_int_equal(go.off, -8);
+	go = PLACE("\x48\xc7\xc1\xe0\xff\xff\xff\x64\x48\x8b\x01");
+	assert_int_equal(go.kind, MSG_GO_FIXED);
+	assert_int_equal(go.off, -32);
+	go = PLACE("\x48\x8b\x0d\xd8\x19\x0b\x00\x64\x48\x8b\x01");
+	assert_int_equal(go.kind, MSG_GO_SLOT);
+	assert_int_equal(go.off, 0x1000 + 9 + 7 + 0xb19d8);
+	/* Of another register, and nothing at all. */
+	assert_int_equal(PLACE("\x48\xc7\xc2\xe0\xff\xff\xff\x64\x48\x8b\x01").kind, MSG_GO_NONE);
+	assert_int_equal(PLACE("\xc3").kind, MSG_GO_NONE);
 }
 
 /* As the newest and Debian's Go have them; nop between what is looked for. */
@@ -647,6 +680,7 @@ int main(void)
 		cmocka_unit_test(many_addresses_of_one_function_share_its_rows),
 		cmocka_unit_test(go_functions_get_what_their_cfi_leaves_out),
 		cmocka_unit_test(go_roots_are_known_by_exact_names),
+		cmocka_unit_test(the_place_of_g_is_read_from_code),
 		cmocka_unit_test(go_code_on_another_stack_is_known_by_its_moves),
 		cmocka_unit_test(names_have_segments_and_the_vaddr_of_the_file),
 		cmocka_unit_test(the_vdso_is_a_file_like_any_other),

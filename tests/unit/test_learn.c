@@ -320,17 +320,23 @@ static void a_stack_whose_end_is_learned_is_copied_to_there(void **state UNUSED)
 
 static void g_is_looked_for_where_userspace_says(void **state UNUSED)
 {
+	static const int64_t off = -24; /* a fork has it too */
 	struct target t = target_start(run_like_go_in_a_library);
+	const struct abi_go fixed = { .place = (uint64_t)off };
+	const struct abi_go slot = { .place = (uint64_t)(uintptr_t)&off, .flags = ABI_GO_SLOT };
 	struct harvest h;
 	struct sampler *s = sampler_for(&h, &t);
 
 	harvest_more(&h, s, 20);
 	for (size_t i = 0; i < h.nrecords; i++)
 		assert_false(h.records[i]->flags & ABI_F_TOP_KNOWN);
-	assert_int_equal(sampler_go_g(s, (uint32_t)t.pid, -24), 0);
+	assert_int_equal(sampler_go(s, (uint32_t)t.pid, &fixed), 0);
 	harvest_more(&h, s, 20);
 	check_tops(&h, t.facts->low + 640 * KIB);
-	assert_int_equal(sampler_go_g(s, (uint32_t)t.pid, SAMPLER_GO_G_OFF), 0);
+	assert_int_equal(sampler_go(s, (uint32_t)t.pid, &slot), 0);
+	harvest_more(&h, s, 20);
+	check_tops(&h, t.facts->low + 640 * KIB);
+	assert_int_equal(sampler_go(s, (uint32_t)t.pid, NULL), 0);
 	harvest_more(&h, s, 20);
 	for (size_t i = 0; i < h.nrecords; i++)
 		assert_false(h.records[i]->flags & ABI_F_TOP_KNOWN);

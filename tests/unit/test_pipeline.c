@@ -407,6 +407,11 @@ static void only_targets_and_their_children_count(void **state UNUSED)
 	world_settle(&world, T0 + 202 * SEC);
 	assert_int_equal(stats()->dropped[PIPELINE_DROP_FILTERED], 3);	/* 10 is gone: another one's by now */
 	expect_profile("11 /bin/b 1: b:10\n12 /bin/b 1: b:10\n");
+	/* The kernel keeps those whom it finds sampled for nothing to itself. */
+	assert_non_null(strstr(world.filters, "20:0 "));
+	assert_non_null(strstr(world.filters, "21:0 "));
+	assert_null(strstr(world.filters, "11:0 "));
+	assert_null(strstr(world.filters, "12:0 "));
 }
 
 static void a_command_counts_from_its_exec_on(void **state UNUSED)

@@ -1,6 +1,7 @@
 /* Samples that miss memory, and looks at live threads. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -187,6 +188,50 @@ static void what_ends_or_calls_exec_is_forgotten(void **state UNUSED)
 	assert_true(w.nlearned == 4 && w.learned.npages == 0 && w.learned.nstacks == 0);
 }
 
+/* ---- where Go has g ------------------------------------------------------------------------------ */
+
+static void sample_of(struct world *w, uint64_t time_ns, uint32_t pid, uint64_t address)
+{
+	const uint64_t pcs[] = { address + 0x10, address + 0x21 };
+
+	world_sample(w, time_ns, pid, pcs, 2);
+	world_turn(w, time_ns + 2 * NSEC_PER_MSEC);
+	world_settle(w, time_ns + 3 * NSEC_PER_MSEC);
+}
+
+static void the_kernel_is_told_where_go_has_g(void **state UNUSED)
+{
+	const uint64_t a = 0x300000, b = 0x700000, s = NSEC_PER_SEC;
+	char expected[64];
+	WORLD(w);
+
+	world_map(&w, 5, PID, a, "/bin/goslot");
+	sample_of(&w, s, PID, A);
+	assert_string_equal(w.gos, ""); /* that code is not Go's */
+	sample_of(&w, 2 * s, PID, a);
+	snprintf(expected, sizeof(expected), "42:%llx:3 ", (unsigned long long)a + 0x20 + 0x500);
+	assert_string_equal(w.gos, expected);
+	sample_of(&w, 3 * s, PID, a);
+	assert_string_equal(w.gos, expected); /* once */
+	w.gos[0] = 0;
+	world_fork(&w, 4 * s, 50, PID);
+	world_exec(&w, 5 * s, PID);
+	world_turn(&w, 6 * s);
+	assert_string_equal(w.gos, "42: ");
+	sample_of(&w, 7 * s, 50, a); /* a child is a process of its own, and the file is known */
+	snprintf(expected, sizeof(expected), "42: 50:%llx:3 ", (unsigned long long)a + 0x20 + 0x500);
+	assert_string_equal(w.gos, expected);
+	w.gos[0] = 0;
+	world_map(&w, 8 * s, PID, b, "/bin/gofixed");
+	sample_of(&w, 9 * s, PID, b);
+	assert_string_equal(w.gos, "42:ffffffffffffffe0:0 ");
+	w.gos[0] = 0;
+	world_exit(&w, 10 * s, PID);
+	world_exit(&w, 10 * s, 50);
+	world_turn(&w, 90 * s);
+	assert_true(strstr(w.gos, "42: ") && strstr(w.gos, "50: "));
+}
+
 static void a_replay_learns_the_same(void **state UNUSED)
 {
 	const uint64_t *const pages[EVENT_PAGES_MAX] = { code_of_b, frames }, *const then[EVENT_PAGES_MAX] = { end, NULL };
@@ -220,6 +265,7 @@ int main(void)
 		cmocka_unit_test(after_a_reader_hung_nobody_is_looked_at_for_a_minute),
 		cmocka_unit_test(looks_are_bounded),
 		cmocka_unit_test(what_ends_or_calls_exec_is_forgotten),
+		cmocka_unit_test(the_kernel_is_told_where_go_has_g),
 		cmocka_unit_test(a_replay_learns_the_same),
 	};
 

@@ -435,6 +435,7 @@ static TARGET void run_like_go_on_g0(struct facts *f)
 	curg[0] = (uint64_t)stack;
 	curg[1] = (uint64_t)stack + 16 * KIB;
 	curg[7] = (uint64_t)stack + 10 * KIB;
+	curg[8] = 0x1234;
 	f->low = curg[7];
 	f->high = curg[1];
 	f->tp = g0[1];
@@ -448,6 +449,7 @@ static void a_go_thread_on_g0_brings_the_stack_of_its_goroutine(void **state UNU
 {
 	struct target t = target_start(run_like_go_on_g0);
 	struct harvest h;
+	uint64_t waiting[2];
 
 	harvest_of(&h, &t, 50);
 	for (size_t i = 0; i < h.nrecords; i++) {
@@ -458,13 +460,18 @@ static void a_go_thread_on_g0_brings_the_stack_of_its_goroutine(void **state UNU
 		if (r->part) {
 			w = record_find(r, ABI_SEC_STACK, ABI_WIN_GOROUTINE);
 			assert_non_null(w);
-			assert_int_equal(w->address, t.facts->low - ABI_RED_ZONE);
+			assert_int_equal(w->address, t.facts->low);
 			assert_int_equal(w->address + w->len, t.facts->high);
 			assert_int_equal(word_at(w, t.facts->low), 0x6060606060606060);
 		} else {
 			w = record_find(r, ABI_SEC_STACK, ABI_WIN_LEAF);
 			assert_non_null(w);
 			assert_int_equal(w->address + w->len, t.facts->tp);
+			w = record_find(r, ABI_SEC_GOROUTINE, 0);
+			assert_non_null(w);
+			memcpy(waiting, w + 1, sizeof(waiting));
+			assert_int_equal(waiting[0], t.facts->low);
+			assert_int_equal(waiting[1], 0x1234);
 		}
 	}
 	harvest_reset(&h);

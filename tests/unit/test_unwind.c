@@ -310,7 +310,7 @@ static const struct expr_case expr_cases[] = {
 	{ "deref of 0", { { MSG_OP_CONST, 0, 0 }, { MSG_OP_DEREF, 8, 0 } }, 2, true, 0 },
 	{ "the CFA's own expression has no CFA", { { MSG_OP_CFA, 0, 0 } }, 1, true, 0 },
 	{ "no such operation", { { MSG_OP_CONST, 0, 16 }, { MSG_OP_CONST, 0, 16 }, { MSG_OP_COUNT, 0, 0 } }, 3, true, 0 },
-	{ "no such register", { { MSG_OP_REG, 31, 0 } }, 1, true, 0 },
+	{ "no such register", { { MSG_OP_REG, 30, 0 } }, 1, true, 0 },
 };
 /* clang-format on */
 
@@ -543,6 +543,28 @@ static void a_goroutine_that_waits_is_the_caller_of_its_system_stack(void **stat
 	EXPECT(w, UNWIND_COMPLETE, LEAF, A);
 }
 
+/* Go's morestack: nothing on either stack says where the goroutine was, while its stack is moved. */
+static void a_goroutine_whose_stack_is_moved_goes_on_where_it_waits(void **state)
+{
+	struct world *w = *state;
+	uint64_t word = START;
+
+	world_leaf_row(w, LEAF, RSP, 16);
+	world_caller_row(w, A, MSG_REG_GOROUTINE_SP, 0);
+	fixture_last(&w->fixture)->ra =
+		(struct msg_rule){ .target = RIP, .kind = MSG_RULE_REG_VAL, .reg = MSG_REG_GOROUTINE_PC };
+	world_caller_row(w, B, RSP, 8);
+	world_end_row(w, START);
+	world_word(w, SP + 8, A);
+	memcpy(w->other + 64, &word, 8);
+	w->in.windows[w->in.nwindows++] =
+		(struct unwind_window){ OTHER_STACK, w->other, sizeof(w->other), 0 };
+	w->in.goroutine_sp = OTHER_STACK + 64;
+	w->in.goroutine_pc = B;
+	world_run(w);
+	EXPECT(w, UNWIND_COMPLETE, LEAF, A, B, START);
+}
+
 /* Go's asmcgocall before frame pointers: the one that waits, else the one that it has noted. */
 static void an_expression_can_ask_whether_a_goroutine_waits(void **state)
 {
@@ -714,6 +736,7 @@ int main(void)
 		TEST(a_signal_that_interrupted_nothing_mapped_is_no_root),
 		TEST(a_frame_pointer_row_may_lead_to_another_stack),
 		TEST(a_goroutine_that_waits_is_the_caller_of_its_system_stack),
+		TEST(a_goroutine_whose_stack_is_moved_goes_on_where_it_waits),
 		TEST(an_expression_can_ask_whether_a_goroutine_waits),
 		TEST(a_value_in_a_hole_truncates),
 		TEST(holes_count_from_the_first_page_boundary),
