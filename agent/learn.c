@@ -31,6 +31,7 @@ struct thread {
 	uint32_t wait, gap;	/* samples before the next look, and after it */
 	uint32_t npages, nstacks;
 	bool cut;		/* its stack was */
+	bool deep;		/* it needs many pages: more than one record brings */
 	bool told;		/* BPF knows something of it */
 	struct page pages[ABI_LEARNED_PAGES];
 	struct stack stacks[ABI_LEARNED_STACKS];
@@ -82,7 +83,7 @@ static struct thread **find(struct learn *l, uint32_t tid)
 
 static void tell(struct learn *l, struct thread *t)
 {
-	struct abi_learned all = { .npages = t->npages, .nstacks = t->nstacks };
+	struct abi_learned all = { .npages = t->npages, .nstacks = t->nstacks, .deep = t->deep };
 	bool any = t->npages || t->nstacks || t->cut;
 
 	for (uint32_t i = 0; i < t->npages; i++)
@@ -101,7 +102,7 @@ static void forget_at(struct learn *l, struct thread **at)
 	struct thread *t = *at;
 
 	t->npages = t->nstacks = 0;
-	t->cut = false;
+	t->cut = t->deep = false;
 	tell(l, t);
 	*at = t->next;
 	free(t);
@@ -181,6 +182,7 @@ static bool add_page(struct thread *t, uint64_t address)
 		return false;
 	if (t->npages < ABI_LEARNED_PAGES) {
 		t->pages[t->npages++] = (struct page){ .address = address };
+		t->deep |= t->npages > ABI_RECORD_PAGES;
 		return true;
 	}
 	for (uint32_t i = 1; i < t->npages; i++)

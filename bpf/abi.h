@@ -31,12 +31,13 @@ typedef uint64_t abi_u64;
 
 #define ABI_COMM_LEN 16
 #define ABI_RECORD_MAX (64 * 1024)	/* bytes of one ring record */
-#define ABI_PARTS_MAX 6
+#define ABI_PARTS_MAX 10
 #define ABI_WINDOW_MAX (62 * 1024)	/* stack bytes of one record: what headers, registers, frames leave */
 #define ABI_KSTACK_MAX 127		/* kernel frames */
 #define ABI_RECORD_PAGES 15		/* what one record holds */
 #define ABI_LEARNED_PAGES (2 * ABI_RECORD_PAGES)
 #define ABI_LEARNED_STACKS 8
+#define ABI_MORE_WINDOWS 5
 #define ABI_LEARNED_THREADS 1024	/* of which something is known */
 #define ABI_XSAVE_SIZES 2		/* that the XSAVE area of a signal's frame may have */
 #define ABI_RED_ZONE 128		/* bytes below the stack pointer that belong to the stack */
@@ -115,11 +116,13 @@ enum abi_window_id {
 	ABI_WIN_INTERRUPTED = 2,	/* what a handler on sigaltstack interrupted */
 	ABI_WIN_GOROUTINE = 3,	/* the goroutine's stack while its thread is on g0 */
 	ABI_WIN_LEARNED = 4,	/* pages that userspace asked for, each a window; in the last records */
+	ABI_WIN_MORE = 5,	/* what follows the leaf's, of a deep stack */
 };
 
 /*
  * What userspace knows of a thread's memory (sampler_learn()): the next samples bring those of these
- * pages that are in no other window; and while sp is inside one of these stacks, its end is the top.
+ * pages that are in no other window; and while sp is inside one of these stacks, its end is the top. Of a deep
+ * stack more is copied from the leaf side, in up to ABI_MORE_WINDOWS windows more.
  * The agent is woken for each stack that is cut or has no known top, of a thread of which nothing is known.
  */
 struct abi_range {
@@ -128,6 +131,7 @@ struct abi_range {
 struct abi_learned {
 	abi_u32 npages;
 	abi_u32 nstacks;
+	abi_u64 deep;
 	abi_u64 pages[ABI_LEARNED_PAGES]; /* addresses, multiples of 4 KiB */
 	struct abi_range stacks[ABI_LEARNED_STACKS];
 };

@@ -4,7 +4,7 @@
 #ifndef BPF_PLAN_H
 #define BPF_PLAN_H
 
-#define STACK_WINDOWS_MAX 4
+#define STACK_WINDOWS_MAX (3 + ABI_MORE_WINDOWS) /* of the leaf and the root side, and of another stack */
 
 struct window {
 	__u64 address;

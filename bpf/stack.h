@@ -65,11 +65,25 @@ static __always_inline void stack_find_top(struct stack_top *top, const struct s
 	barrier();
 }
 
+/* The next windows of at most `max` bytes; returns how much of `want` is above them. */
+static __always_inline __u64 stack_plan_more(struct stack_plan *p, __u64 low, __u64 want, __u64 max)
+{
+	for (int i = 0; i < ABI_MORE_WINDOWS && want; i++) {
+		__u64 len = want < max ? want : max;
+
+		stack_add_window(p, low, len, ABI_WIN_MORE);
+		low += len;
+		want -= len;
+		barrier();
+	}
+	return want;
+}
+
 /*
- * From sp upwards, at most `max` bytes, and when that does not reach the top, downwards from there. The
+ * From sp upwards, at most `max` bytes, of a deep stack more, and when that does not reach the top, downwards from there. The
  * root side of a guessed top is only worth its cost in a thread.
  */
-static __always_inline void stack_plan_sides(struct stack_plan *p, __u64 sp, __u32 id, __u64 max)
+static __always_inline void stack_plan_sides(struct stack_plan *p, __u64 sp, __u32 id, __u64 max, bool deep)
 {
 	const struct stack_top *top = &p->top;
 	__u64 low = (sp - ABI_RED_ZONE) & ~7ull, want, rest;
@@ -89,6 +103,10 @@ static __always_inline void stack_plan_sides(struct stack_plan *p, __u64 sp, __u
 	}
 	stack_add_window(p, low, max, id);
 	rest = want - max;
+	if (id == ABI_WIN_LEAF && top->sure && deep)
+		rest = stack_plan_more(p, low + max, rest, max);
+	if (!rest)
+		return;
 	if (rest > stack_max || (!top->sure && !top->thread))
 		p->flags |= ABI_F_CUT;
 	if (rest > stack_max)
@@ -107,7 +125,7 @@ static __always_inline __u64 stack_plan_alternate(struct stack_plan *p, __u64 al
 	p->top.address = (alt + size) & ~7ull;
 	p->top.sure = true;
 	p->flags |= ABI_F_ON_ALTSTACK;
-	stack_plan_sides(p, sp, ABI_WIN_LEAF, stack_max);
+	stack_plan_sides(p, sp, ABI_WIN_LEAF, stack_max, false);
 	sp = regs_interrupted_sp(alt + size);
 	return sp - alt < size ? 0 : sp;
 }
@@ -129,7 +147,7 @@ static __always_inline void stack_plan(struct stack_plan *p, const struct stack_
 			max = STACK_INTERRUPTED_MAX;
 	}
 	stack_find_top(&p->top, of, sp);
-	stack_plan_sides(p, sp, id, max);
+	stack_plan_sides(p, sp, id, max, of->learned && of->learned->deep);
 	barrier();
 	if (p->top.m)
 		go_plan_other(p, of->go, regs_thread_pointer(task), FIELD(of->mm, start_stack), sp);
@@ -147,8 +165,6 @@ static __always_inline __u64 stack_is_outside(const struct window *w, __u64 page
 /* The learned pages that are in no window. */
 static __always_inline void stack_plan_pages(struct stack_plan *p, const struct abi_learned *l)
 {
-	_Static_assert(STACK_WINDOWS_MAX == 4, "each window is looked at");
-
 	for (int i = 0; i < STACK_WINDOWS_MAX; i++)
 		if (i >= p->nwindows)
 			p->windows[i].address = p->windows[i].len = 0;
@@ -158,8 +174,10 @@ static __always_inline void stack_plan_pages(struct stack_plan *p, const struct 
 		if (i >= l->npages || n >= ABI_LEARNED_PAGES)
 			break;
 		p->pages[n] = page;
-		n = stack_is_outside(&p->windows[0], page) & stack_is_outside(&p->windows[1], page) &
-		    stack_is_outside(&p->windows[2], page) & stack_is_outside(&p->windows[3], page);
+		n = 1;
+#pragma unroll
+		for (int k = 0; k < STACK_WINDOWS_MAX; k++)
+			n &= stack_is_outside(&p->windows[k], page);
 		barrier_var(n);
 		p->npages += n;
 		barrier();

@@ -268,7 +268,7 @@ def clangxx():
     return compile_cxx("/usr/bin/clang++", 10, times=2)
 
 
-@program("clang++ -O2, deep templates", floor=88, later="stacks of up to 1 MiB")
+@program("clang++ -O2, deep templates", floor=96.5, later="the first samples of deep stacks")
 def clangxx_deep():
     return compile_cxx("/usr/bin/clang++", 70)
 
@@ -300,7 +300,7 @@ def go_build_cold():
     return go_build(need_program("/usr/bin/go"), new_file(".go", sources.go(1000)))
 
 
-@program("go build of PATH, cold cache", floor=98, later="stacks of up to 1 MiB")
+@program("go build of PATH, cold cache")
 def go_of_path_build_cold():
     return go_build(of_path("go"), new_file(".go", sources.go()))
 
@@ -333,7 +333,7 @@ def go_of_path_in_c():
     return go_of_path_program("cgo", "in_c")
 
 
-@program("Go of PATH, in Go that C called", floor=97, later="another stack's pages are learned first")
+@program("Go of PATH, in Go that C called")
 def go_of_path_in_callback():
     return go_of_path_program("cgo", "in_callback")
 

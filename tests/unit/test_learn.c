@@ -199,6 +199,49 @@ static void as_many_learned_pages_as_fit_come_in_two_parts(void **state UNUSED)
 	target_stop(&t);
 }
 
+static void of_a_deep_stack_more_is_copied_from_the_leaf_on(void **state UNUSED)
+{
+	struct target t = target_start(run_coroutine);
+	uint64_t low = t.facts->low, top = low + MAPPING, end = 0;
+	struct abi_learned l = { .deep = 1, .nstacks = 1, .stacks = { { low + 256 * KIB, top } } };
+	struct harvest h;
+	struct sampler *s = sampler_for(&h, &t);
+
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &l), 0);
+	harvest_more(&h, s, 70);
+	for (size_t i = 0; i < h.nrecords; i++) {
+		const struct abi_record *r = h.records[i];
+		uint32_t id = !r->part ? ABI_WIN_LEAF : r->part <= ABI_MORE_WINDOWS ? ABI_WIN_MORE : ABI_WIN_ROOT;
+		const struct abi_section *w = record_find(r, ABI_SEC_STACK, (uint16_t)id);
+
+		assert_non_null(w);
+		assert_int_equal(w->len, ABI_WINDOW_MAX);
+		assert_int_equal(!(r->flags & ABI_F_LAST), id != ABI_WIN_ROOT);
+		assert_true(r->flags & ABI_F_CUT);
+		if (id == ABI_WIN_MORE)
+			assert_int_equal(w->address, end);
+		else if (id == ABI_WIN_ROOT)
+			assert_int_equal(w->address + w->len, top);
+		end = w->address + w->len;
+	}
+	/* Where it all fits, there is no gap. */
+	l.stacks[0].high = low + 768 * KIB;
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &l), 0);
+	harvest_more(&h, s, 50);
+	for (size_t i = 0; i < h.nrecords; i++) {
+		const struct abi_record *r = h.records[i];
+		const struct abi_section *w = record_find(r, ABI_SEC_STACK, r->part ? ABI_WIN_MORE : ABI_WIN_LEAF);
+
+		assert_non_null(w);
+		assert_false(r->flags & ABI_F_CUT);
+		if (r->flags & ABI_F_LAST)
+			assert_int_equal(w->address + w->len, low + 768 * KIB);
+	}
+	harvest_reset(&h);
+	sampler_free(s);
+	target_stop(&t);
+}
+
 static bool is_readable(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -376,6 +419,7 @@ int main(void)
 		cmocka_unit_test(a_cut_stack_of_a_thread_that_is_not_known_wakes_the_agent),
 		cmocka_unit_test(learned_pages_are_left_out_while_the_ring_is_half_full),
 		cmocka_unit_test(a_stack_whose_end_is_learned_is_copied_to_there),
+		cmocka_unit_test(of_a_deep_stack_more_is_copied_from_the_leaf_on),
 		cmocka_unit_test(g_is_looked_for_where_userspace_says),
 		cmocka_unit_test(more_threads_than_fit_are_refused_until_one_is_forgotten),
 	};
