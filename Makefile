@@ -242,6 +242,7 @@ help:
 		accuracy 'how complete the stacks of many real programs are, into docs/accuracy.md' \
 		bench 'what flamed costs, into docs/benchmarks.md' \
 		kernels 'boots other kernels with flamed, prints what each offers, into docs/kernels.md' \
+		golden 'makes the recordings of tests/golden anew, in a guest' \
 		fuzz 'each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)' \
 		format 'clang-format over all of C' \
 		clean 'removes build/ and bin/'

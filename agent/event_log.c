@@ -11,7 +11,7 @@
  */
 static const char MAGIC[8] = "FLMDLOG";
 enum {
-	VERSION = 2,
+	VERSION = 3,
 	FILE_HEADER = sizeof(MAGIC) + 4,
 	EVENT_HEADER = 4 + 1 + 8,
 	EVENT_HEADER_COUNTED = 1 + 8,	/* of it, in the length */

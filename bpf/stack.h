@@ -68,9 +68,12 @@ static __always_inline void stack_find_top(struct stack_top *top, const struct s
 /* The next windows of at most `max` bytes; returns how much of `want` is above them. */
 static __always_inline __u64 stack_plan_more(struct stack_plan *p, __u64 low, __u64 want, __u64 max)
 {
-	for (int i = 0; i < ABI_MORE_WINDOWS && want; i++) {
+#pragma unroll
+	for (int i = 0; i < ABI_MORE_WINDOWS; i++) {
 		__u64 len = want < max ? want : max;
 
+		if (!len)
+			break;
 		stack_add_window(p, low, len, ABI_WIN_MORE);
 		low += len;
 		want -= len;

@@ -145,7 +145,9 @@ $(OUT)/tests/unit/test_symbolizer: | $(BIN)/flamed-symbolizer
 $(OUT)/tests/unit/test_symbolizer.o: CPPFLAGS += -DSYMBOLIZER_PATH='"$(BIN)/flamed-symbolizer"'
 
 # symbolizer: fuzz targets; FUZZ_OBJS_NAME are the real objects that tests/fuzz/fuzz_NAME.c links.
-FUZZ += elf demangle gopclntab msg_symbolizer
+FUZZ += elf demangle gopclntab msg_symbolizer rows
+FUZZ_OBJS_rows := $(SYMBOLIZER_LIB_OBJS)
+FUZZ_LIBS_rows := $(SYMBOLIZER_TEST_LIBS)
 FUZZ_OBJS_gopclntab := $(SYMBOLIZER_LIB_OBJS)
 FUZZ_LIBS_gopclntab := $(SYMBOLIZER_TEST_LIBS)
 FUZZ_OBJS_elf := $(SYMBOLIZER_LIB_OBJS)
@@ -378,9 +380,20 @@ kernels-built: all workloads $$(KERNEL_HELPER_PROGRAMS)
 		tests/kernels/run.py $(if $(filter command line,$(origin KERNELS)),,--write docs/kernels.md) \
 		$(KERNELS_DIR) $(KERNELS)
 
+# ---- recordings for tests/e2e/test_golden.py, made anew: after a change of the log's or a message's format ----
+
+.PHONY: golden golden-built
+golden: deps-check
+	@$(MAKE) --no-print-directory -j$(shell nproc) golden-built
+golden-built: all workloads $$(KERNEL_HELPER_PROGRAMS)
+	@tests/kernels/packages.py $(KERNELS_DIR) 6.1
+	@env E2E_BIN='$(abspath $(BIN))' E2E_WORKLOADS='$(abspath $(OUT))/workloads' $(KERNELS_ENV) \
+		tests/golden/golden.py $(KERNELS_DIR)
+
 # ---- fuzz targets of the agent and the exporter ----------------------------------------------------
 
-FUZZ += msg_exporter sideband procmaps eventlog unwind
+FUZZ += msg_exporter sideband procmaps eventlog unwind replay
+FUZZ_OBJS_replay = $(PIPELINE_OBJS)
 FUZZ_OBJS_msg_exporter := $(EXPORT_PROFILE_OBJS) $(call obj,tests/unit,pprof_check)
 FUZZ_LIBS_msg_exporter := -lprotobuf-c -lz
 FUZZ += cgroup

@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static struct msg_request req;
+static struct msg_request req = { .flags = MSG_REQUEST_GO };
 
 static void require(bool holds, const char *what)
 {

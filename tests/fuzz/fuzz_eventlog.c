@@ -35,7 +35,7 @@ static int check(void *arg, const struct event *e)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const uint8_t header[] = { 'F', 'L', 'M', 'D', 'L', 'O', 'G', 0, 2, 0, 0, 0 };
+	static const uint8_t header[] = { 'F', 'L', 'M', 'D', 'L', 'O', 'G', 0, 3, 0, 0, 0 };
 	static int fd = -1;
 	static struct bufw w;
 	int err;

@@ -217,6 +217,8 @@ static void take_stack(struct world *w, struct bufr *r)
 		w->in.regs[ABI_X86_RIP] = take_value(r);
 	}
 	w->in.flags = bufr_u8(r) % 4 != 3 ? 0 : bufr_u16(r);
+	w->in.goroutine_sp = w->in.flags & ABI_F_ON_G0 ? STACK + bufr_u16(r) % WINDOW_BYTES : 0;
+	w->in.goroutine_pc = CODE + (w->in.goroutine_sp & (CODE_BYTES - 1));
 	w->in.nwindows = WINDOWS - bufr_u8(r) % 16 / 4;
 	for (uint32_t i = 0; i < w->in.nwindows; i++) {
 		struct unwind_window *win = &w->in.windows[i];

@@ -82,12 +82,12 @@ def applets():
     return said.stdout.split()
 
 
-def build(kernel_directory):
-    """The archive as bytes."""
+def build(kernel_directory, stages=os.path.join(HERE, "guest", "stages"), workloads=WORKLOADS):
+    """The archive as bytes. stages: the script that the guest runs."""
     own = {f"bin/{x}": os.path.join(harness.BIN, x) for x in ("flamed", "flamed-symbolizer", "flamed-exporter")}
     own["bin/bpftool"] = harness.need_program(BPFTOOL)
     own["bin/busybox"] = harness.need_program(BUSYBOX)
-    for name in WORKLOADS:
+    for name in workloads:
         own[f"w/{name}"] = harness.workload(name)
     helpers = os.environ.get("KERNELS_HELPERS", os.path.join(harness.ROOT, "build/release/tests/kernels"))
     for name in HELPERS:
@@ -105,6 +105,7 @@ def build(kernel_directory):
     for name, text in TEXTS.items():
         c.file(name, text.encode(), 0o644)
     c.file("overlay.ko", read(os.path.join(kernel_directory, "overlay.ko")), 0o644)
-    for name in ("init", "stages", "refusals"):
+    for name in ("init", "refusals"):
         c.file(name, read(os.path.join(HERE, "guest", name)))
+    c.file("stages", read(stages))
     return c.finish()
