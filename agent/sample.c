@@ -15,6 +15,10 @@ static void take_section(const struct abi_section *sec, const uint8_t *data, str
 		v->nkernel = MIN(sec->len / 8, (uint32_t)ABI_KSTACK_MAX);
 		v->kernel = (const uint64_t *)(const void *)data; /* sections are padded to 8 */
 		break;
+	case ABI_SEC_USTACK:
+		u->nfollowed = MIN(sec->len / 8, (uint32_t)ABI_USTACK_MAX);
+		u->followed = (const uint64_t *)(const void *)data;
+		break;
 	case ABI_SEC_GOROUTINE:
 		if (sec->len < 16)
 			break;
@@ -37,6 +41,7 @@ void sample_view(const struct sample *s, struct sample_view *ret)
 	memset(ret, 0, offsetof(struct sample_view, user));
 	ret->user.nregs = 0;
 	ret->user.nwindows = 0;
+	ret->user.nfollowed = 0;
 	ret->user.goroutine_sp = ret->user.goroutine_pc = 0;
 	for (uint32_t i = 0; i < s->nparts; i++) {
 		const struct abi_record *r = s->parts[i];

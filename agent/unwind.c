@@ -277,6 +277,58 @@ static int walk(struct walk *w)
 	return r;
 }
 
+static bool is_frame(const struct walk *w, uint64_t address, const struct unwind_frame *f)
+{
+	struct area area;
+
+	return area_find(w->maps, address - 1, &area) && area.file == f->file &&
+	       address - 1 + area.to_offset == f->offset;
+}
+
+/*
+ * Up to which of the addresses that the kernel followed they and the frames are the same; 0: they are not.
+ * The leaf's caller may be missing: a leaf without a frame leaves its caller's frame pointer.
+ */
+static uint32_t agreed(const struct walk *w)
+{
+	const struct unwind_input *in = w->c.in;
+	uint32_t k = 0;
+
+	if (!in->nfollowed || in->followed[0] != in->regs[UNWIND_PC])
+		return 0;
+	for (uint32_t i = 1; i < w->ret->nframes; i++) {
+		if (k + 1 < in->nfollowed && is_frame(w, in->followed[k + 1], &w->ret->frames[i]))
+			k++;
+		else if (i > 1)
+			return 0;
+	}
+	return k;
+}
+
+/*
+ * Where the copy of the stack ends, the kernel's walk may go on. It leaves out frames that have no pointer, and
+ * so proves no end: the stack stays truncated.
+ */
+static int splice(struct walk *w)
+{
+	const struct unwind_input *in = w->c.in;
+	uint32_t k = agreed(w);
+	struct site s;
+	int r = WALK_ON;
+
+	if (!k)
+		return UNWIND_DONE;
+	w->c.is_return = true;
+	w->guessed = false;
+	for (k++; k < in->nfollowed && r == WALK_ON; k++) {
+		w->c.regs[UNWIND_PC] = in->followed[k];
+		r = visit(w, &s);
+		if (r == WALK_ON && s.row.flags & MSG_ROW_END)
+			break;
+	}
+	return r == UNWIND_WANT ? r : finish(w, UNWIND_TRUNCATED);
+}
+
 static void walk_init(struct walk *w, const struct unwind_input *in, const struct maps *maps,
 		      bool settle, struct unwind_result *ret)
 {
@@ -351,6 +403,8 @@ int unwind_run(const struct unwind_input *in, const struct maps *maps, bool sett
 		w.c.skips_none = true;
 		r = walk(&w);
 	}
+	if (r == UNWIND_DONE && ret->outcome == UNWIND_TRUNCATED)
+		r = splice(&w);
 	ret->used = w.c.used;
 	/* Half of an old image's stack, or of the new one's, is no stack. */
 	if (r == UNWIND_DONE && ret->outcome != UNWIND_COMPLETE && in->flags & ABI_F_IN_EXEC) {

@@ -67,6 +67,8 @@ struct unwind_input {
 	uint32_t flags;			/* ABI_F_* */
 	uint64_t goroutine_sp;		/* MSG_REG_GOROUTINE_SP; 0: no goroutine waits */
 	uint64_t goroutine_pc;
+	uint32_t nfollowed;		/* 0: none */
+	const uint64_t *followed;	/* ABI_SEC_USTACK: return addresses by frame pointers, the leaf's pc first */
 	uint32_t nwindows;
 	struct unwind_window windows[UNWIND_WINDOWS_MAX];
 };

@@ -34,6 +34,7 @@ typedef uint64_t abi_u64;
 #define ABI_PARTS_MAX 10
 #define ABI_WINDOW_MAX (62 * 1024)	/* stack bytes of one record: what headers, registers, frames leave */
 #define ABI_KSTACK_MAX 127		/* kernel frames */
+#define ABI_USTACK_MAX 64		/* frames of that kind */
 #define ABI_RECORD_PAGES 15		/* what one record holds */
 #define ABI_LEARNED_PAGES (2 * ABI_RECORD_PAGES)
 #define ABI_LEARNED_STACKS 8
@@ -108,6 +109,8 @@ enum abi_section_kind {
 	ABI_SEC_KSTACK = 2,	/* u64[len / 8], leaf first */
 	ABI_SEC_STACK = 3,	/* bytes at `address`; `id` says which window */
 	ABI_SEC_GOROUTINE = 4,	/* u64 sp, pc at which the goroutine waits that the thread, on g0, serves */
+	/* u64[len / 8], leaf first: the frame pointers as the kernel follows them, of a stack that was cut. */
+	ABI_SEC_USTACK = 5,
 };
 
 enum abi_window_id {

@@ -28,10 +28,12 @@
 #define KSTACK_BYTES (ABI_KSTACK_MAX * 8)
 #define KSTACK_ROOM (sizeof(struct abi_section) + KSTACK_BYTES)
 
+#define USTACK_BYTES (ABI_USTACK_MAX * 8)
+#define USTACK_ROOM (sizeof(struct abi_section) + USTACK_BYTES)
 #define GOROUTINE_ROOM (sizeof(struct abi_section) + 16)
 
 _Static_assert(OFF_BYTES % 8 == 0 && REGS_ROOM % 8 == 0, "sections are padded to 8");
-_Static_assert(OFF_BYTES + ABI_WINDOW_MAX + REGS_ROOM + GOROUTINE_ROOM + KSTACK_ROOM <= ABI_RECORD_MAX,
+_Static_assert(OFF_BYTES + ABI_WINDOW_MAX + REGS_ROOM + GOROUTINE_ROOM + USTACK_ROOM + KSTACK_ROOM <= ABI_RECORD_MAX,
 	       "a full record fits");
 
 /* Where a read page by page stands. */
@@ -237,21 +239,24 @@ static __always_inline __u64 record_add_goroutine(void *rec, __u64 size, __u64 o
 	return GOROUTINE_ROOM;
 }
 
-static __always_inline __u64 record_add_kstack(void *ctx, void *rec, __u64 size, __u64 off)
+/* The kernel's, or the user's frame pointers' as the kernel follows them. */
+static __always_inline __u64 record_add_frames(void *ctx, void *rec, __u64 size, __u64 off, __u32 kind, __u32 bytes,
+					       __u64 flags)
 {
+	__u64 room = sizeof(struct abi_section) + bytes;
 	struct abi_section *section;
 	long n;
 
-	if (size < KSTACK_ROOM)
+	if (size < room)
 		return 0;
 	barrier_var(off);
-	if (off > size - KSTACK_ROOM)
+	if (off > size - room)
 		return 0;
 	section = rec + off;
-	n = bpf_get_stack(ctx, section + 1, KSTACK_BYTES, 0);
+	n = bpf_get_stack(ctx, section + 1, bytes, flags);
 	if (n <= 0)
 		return 0;
-	section->kind = ABI_SEC_KSTACK;
+	section->kind = kind;
 	section->id = 0;
 	section->len = n;
 	section->address = 0;

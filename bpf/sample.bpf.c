@@ -81,6 +81,7 @@ struct work {
 	struct abi_record head; /* of every part; size, sections and flags are of the one at hand */
 	__u64 has_regs;		/* of the user side */
 	__u64 urgent;		/* the agent is woken: it may be cut, or is Go's, and nothing is known of it */
+	__u64 frames;		/* the kernel's idea of the user's: it is cut, and nothing is known of it */
 	__u64 part, nparts;	/* the one at hand, and how many */
 	__u64 off;		/* how far it is written */
 	struct stack_plan plan;
@@ -177,6 +178,7 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 		stack_plan_pages(&w->plan, of.learned);
 	else
 		w->urgent = (w->plan.flags & (ABI_F_CUT | ABI_F_TOP_KNOWN)) != ABI_F_TOP_KNOWN;
+	w->frames = w->urgent && w->plan.flags & ABI_F_CUT;
 	if (w->plan.top.m && !of.go && ngo_threads < ABI_GO_PROCESSES)
 		w->urgent = true;
 	return flags | w->plan.flags;
@@ -250,7 +252,7 @@ int sample(struct regs_context *ctx)
 		return 0;
 	fill_header(ctx, task, &w->head, c->n[ABI_CNT_SEEN], keep_one_in);
 	w->has_regs = false;
-	w->urgent = 0;
+	w->urgent = w->frames = 0;
 	w->part = 0;
 	w->plan.nwindows = 0;
 	w->plan.windows[0].len = 0;
@@ -337,7 +339,13 @@ static __always_inline void write_first(struct regs_context *ctx, struct work *w
 	}
 	barrier();
 	if (kernel_mode) {
-		n = record_add_kstack(ctx, rec, size, w->off);
+		n = record_add_frames(ctx, rec, size, w->off, ABI_SEC_KSTACK, KSTACK_BYTES, 0);
+		w->off += n;
+		w->head.nsections += !!n;
+	}
+	barrier();
+	if (w->frames) {
+		n = record_add_frames(ctx, rec, size, w->off, ABI_SEC_USTACK, USTACK_BYTES, BPF_F_USER_STACK);
 		w->off += n;
 		w->head.nsections += !!n;
 	}
@@ -384,7 +392,7 @@ int part(struct regs_context *ctx)
 	window = &w->plan.windows[i];
 	need = OFF_BYTES + window->len;
 	if (!i)
-		need += REGS_ROOM + (w->plan.waiting_sp ? GOROUTINE_ROOM : 0) + (w->head.flags & ABI_F_KERNEL_MODE ? KSTACK_ROOM : 0);
+		need += REGS_ROOM + (w->frames ? USTACK_ROOM : 0) + (w->plan.waiting_sp ? GOROUTINE_ROOM : 0) + (w->head.flags & ABI_F_KERNEL_MODE ? KSTACK_ROOM : 0);
 	rec = record_reserve(need, &size);
 	if (rec)
 		write(ctx, w, c, rec, size, window);

@@ -34,6 +34,7 @@ enum {
 	BPF_RB_FORCE_WAKEUP = 2,
 };
 enum { BPF_RB_AVAIL_DATA = 0 };
+enum { BPF_F_USER_STACK = 1 << 8 };
 
 /* Only its names count: bpf_core_enum_value_exists() asks for them. */
 enum bpf_func_id {

@@ -177,7 +177,7 @@ WORKLOADS := chain_c chain_pie chain_nopie chain_static chain_stripped chain_lld
 	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin refuse user \
 	chain_debug_frame chain_no_cfi chain_static_pie odd_rows odd_roots plt_lazy plt_sec plt_got plt_lld \
 	vfork_loop noreturn realign own_sigreturn deep jit_page spin32 no_start_cfi no_start_debug short_threads \
-	pieces split_stack libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two \
+	pieces pieces_fp split_stack libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two \
 	go_stripped go_pie go_paths go_cgo go_cgo_stripped libgo_shared.so go_host
 WORKLOAD_CFLAGS := -O2 -g -fomit-frame-pointer -fstack-protector-strong -D_GNU_SOURCE $(WARN)
 WORKLOAD_SOURCE_chain_pie := chain_c.c
@@ -208,6 +208,8 @@ WORKLOAD_CC_plt_lld := /usr/bin/clang
 WORKLOAD_FLAGS_odd_roots := -pthread
 WORKLOAD_FLAGS_short_threads := -pthread
 WORKLOAD_FLAGS_pieces := -pthread
+WORKLOAD_SOURCE_pieces_fp := pieces.c
+WORKLOAD_FLAGS_pieces_fp := -pthread -fno-omit-frame-pointer
 WORKLOAD_FLAGS_split_stack := -fsplit-stack
 WORKLOAD_SOURCE_spin32 := spin32.S
 WORKLOAD_FLAGS_spin32 := -m32 -nostdlib -static

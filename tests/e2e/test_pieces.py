@@ -42,6 +42,8 @@ CASES = {
     "segments_8": PROGRAM + ["segment", "on_stack"] * 8 + ["segment"],
 }
 COROUTINES = ["coroutines_of_main", "coroutines_of_thread"]
+#: Of these what is not copied is followed by frame pointers.
+WITH_FRAME_POINTERS = ["recursion_540", "thread_recursion"]
 #: What is copied of these is not much more than they use.
 SMALL = [*COROUTINES, "clone_at_the_end", "thread_at_the_end"]
 
@@ -52,6 +54,8 @@ class Run:
         recording = harness.Recording("--events", events)
         commands = {name: ["pieces", name] for name in [*CASES, *COROUTINES]}
         commands["split_stack"] = ["split_stack"]
+        for case in WITH_FRAME_POINTERS:
+            commands[f"fp {case}"] = ["pieces_fp", case]
         argv = {name: [workload(c[0]), *c[1:], SECONDS] for name, c in commands.items()}
         self.ran = harness.run_each(argv)
         self.result = recording.finish()
@@ -137,6 +141,16 @@ def test_a_split_stack_is_whole_or_marked():
     wrong = [s for s in stacks if not re.match(root + frames, s.folded)]
     assert not wrong, f"{harness.worst(wrong)}"
     check_rate("split stack: many segments", stacks, lambda s: len(s.user) > 15, RATE)
+
+
+def test_frame_pointers_go_on_where_the_copy_ends():
+    for case in WITH_FRAME_POINTERS:
+        stacks = [s for s in run().of(f"fp {case}") if "entered" in s.names]
+        cut = [s for s in stacks if not s.complete]
+        assert cut, f"{case}: no stack is cut, which is what this is about"
+        begin = CASES[case][CASES[case].index("main") :] if "main" in CASES[case] else CASES[case][2:]
+        spliced = re.compile(r"^\[truncated\];([^;]+;)*" + ";".join(begin + ENTERED) + "(;|$)")
+        assert all(spliced.match(s.folded) for s in cut), f"{case}:{harness.worst(cut)}"
 
 
 def test_stacks_whose_end_is_learned_are_copied_no_further():

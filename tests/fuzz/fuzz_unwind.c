@@ -33,6 +33,7 @@ struct world {
 	uint8_t stack[WINDOWS][WINDOW_BYTES];
 	struct unwind_result result, again;
 	struct unwind_want wants[64];
+	uint64_t followed[8];
 };
 
 static struct world world;
@@ -219,6 +220,10 @@ static void take_stack(struct world *w, struct bufr *r)
 	w->in.flags = bufr_u8(r) % 4 != 3 ? 0 : bufr_u16(r);
 	w->in.goroutine_sp = w->in.flags & ABI_F_ON_G0 ? STACK + bufr_u16(r) % WINDOW_BYTES : 0;
 	w->in.goroutine_pc = CODE + (w->in.goroutine_sp & (CODE_BYTES - 1));
+	w->in.nfollowed = bufr_u8(r) % 8;
+	w->in.followed = w->followed;
+	for (uint32_t i = 0; i < w->in.nfollowed; i++)
+		w->followed[i] = i ? CODE + bufr_u8(r) % (2 * CODE_BYTES) : w->in.regs[ABI_X86_RIP];
 	w->in.nwindows = WINDOWS - bufr_u8(r) % 16 / 4;
 	for (uint32_t i = 0; i < w->in.nwindows; i++) {
 		struct unwind_window *win = &w->in.windows[i];

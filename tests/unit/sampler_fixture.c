@@ -189,7 +189,7 @@ void record_check(const struct abi_record *r, size_t len)
 		const struct abi_section *s = section_at(r, off);
 
 		assert_true(off + sizeof(*s) <= len);
-		assert_in_range(s->kind, ABI_SEC_REGS, ABI_SEC_GOROUTINE);
+		assert_in_range(s->kind, ABI_SEC_REGS, ABI_SEC_USTACK);
 		off += sizeof(*s) + ((s->len + 7u) & ~7u);
 		assert_true(s->len > 0 && off <= len);
 		if (s->kind == ABI_SEC_REGS)
