@@ -6,7 +6,6 @@ itself on /metrics has to agree with what /proc says, or there is no figure.
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import re
@@ -24,22 +23,6 @@ import daemon  # noqa: E402
 import harness  # noqa: E402
 
 STATUS_S = 7  # agent/report.c looks at its processes every 5 s
-BPF = 321  # x86_64's bpf(2)
-BPF_ENABLE_STATS = 32
-
-
-@contextlib.contextmanager
-def bpf_stats():
-    """The kernel accounts for the run time of BPF programs as long as the block lasts."""
-    attr = (ctypes.c_uint32 * 32)()  # BPF_STATS_RUN_TIME is 0
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = libc.syscall(BPF, BPF_ENABLE_STATS, ctypes.byref(attr), ctypes.sizeof(attr))
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), "BPF_ENABLE_STATS")
-    try:
-        yield
-    finally:
-        os.close(fd)
 
 
 def bpf_cost(pid):
@@ -132,7 +115,7 @@ def measure(d, seconds):
 
 def run(settings, window_s, windows):
     """Measures a daemon over so many windows, from the end of its first whole one."""
-    with bpf_stats():
+    with harness.bpf_stats():
         d = daemon.Daemon(settings, window_s=window_s)
         try:
             d.wait_windows(2, 3 * window_s + 10)

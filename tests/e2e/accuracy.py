@@ -10,7 +10,6 @@ docs/accuracy.md: every figure on that page is one that this program printed.
 
 import argparse
 import collections
-import contextlib
 import os
 import re
 import sys
@@ -242,7 +241,7 @@ other one says at its root why not ([the list](../agent/unwind.h)). *Frames* are
 a stack, median and maximum. *Wrong* are frames whose caller's machine code calls another function
 than theirs, of those whose caller names one (`tests/e2e/calls.py`). *Bytes* are what was copied of
 user stacks for a sample; *BPF us* is what the BPF program took for a tick by the kernel's account
-(`kernel.bpf_stats_enabled`), ticks of the rest of the host included. Each row has its rule: {exact:g} %, or what was measured, less a
+(`BPF_ENABLE_STATS`), ticks of the rest of the host included. Each row has its rule: {exact:g} %, or what was measured, less a
 margin, where later work is to bring it there; a run that breaks a rule fails. *Lost* are samples
 of the whole host that found no room.
 
@@ -271,25 +270,6 @@ def told(row, seconds):
     """A row as soon as it is known."""
     percent = "" if row.percent is None else f"{row.percent:.2f} % of {row.samples}"
     print(f"{row.result:<7} {seconds:6.1f} s  {row.name}: {percent} {row.why}", flush=True)
-
-
-@contextlib.contextmanager
-def bpf_stats():
-    """The kernel keeps account of what BPF programs take."""
-    path = "/proc/sys/kernel/bpf_stats_enabled"
-    try:
-        with open(path, encoding="ascii") as f:
-            before = f.read()
-        with open(path, "w", encoding="ascii") as f:
-            f.write("1")
-    except OSError:  # this kernel does not
-        yield
-        return
-    try:
-        yield
-    finally:
-        with open(path, "w", encoding="ascii") as f:
-            f.write(before)
 
 
 def run(substrings, keep):
@@ -326,7 +306,7 @@ def main():
     if options.keep:
         os.makedirs(options.keep, mode=0o700, exist_ok=True)
     host = machine()
-    with bpf_stats():
+    with harness.bpf_stats():
         rows, rest = run(options.substrings, options.keep)
     about_rest = ""
     if rest and rest.samples:

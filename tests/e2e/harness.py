@@ -9,6 +9,7 @@ and every process that a test started is gone when the test is over.
 import atexit
 import collections
 import contextlib
+import ctypes
 import functools
 import itertools
 import math
@@ -114,6 +115,24 @@ def wait_for(condition, what, seconds=30):
         if time.monotonic() > end:
             raise AssertionError(f"waited {seconds} s in vain: {what}")
         time.sleep(0.02)
+
+
+BPF = 321  # x86_64's bpf(2)
+BPF_ENABLE_STATS = 32
+
+
+@contextlib.contextmanager
+def bpf_stats():
+    """The kernel accounts for the run time of BPF programs as long as the block lasts."""
+    attr = (ctypes.c_uint32 * 32)()  # BPF_STATS_RUN_TIME is 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.syscall(BPF, BPF_ENABLE_STATS, ctypes.byref(attr), ctypes.sizeof(attr))
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "BPF_ENABLE_STATS")
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 # ---- processes ----
