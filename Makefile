@@ -53,6 +53,8 @@ DEPS_CHECK := g++ lld binutils libcmocka-dev python3 golang-go nodejs openssl li
 	qemu-system-x86 busybox-static
 DEPS_FUZZ := libclang-rt-dev
 DEPS_BENCH := valgrind
+DEPS_ACCURACY := default-jdk-headless postgresql sqlite3 cmake ninja-build git xz-utils zstd gdb perl gawk \
+	ruby php-cli python3-greenlet python3-numpy gdc crystal ocaml-nox sbcl luajit musl-tools
 
 # Profiling needs root. make asks sudo for that alone, so that what is built belongs to who builds it.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)

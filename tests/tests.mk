@@ -444,6 +444,7 @@ sanitized: $$(SANITIZED)
 # PYROSCOPE=/path/to/pyroscope: also against a real server (docs/pyroscope.md).
 .PHONY: accuracy accuracy-built
 accuracy: deps-check
+	@tests/deps.sh $(DEPS_ACCURACY)
 	@$(MAKE) --no-print-directory -j$(shell nproc) accuracy-built
 accuracy-built: all workloads
 	@$(AS_ROOT) env E2E_BIN='$(abspath $(BIN))' E2E_WORKLOADS='$(abspath $(OUT))/workloads' \
