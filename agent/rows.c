@@ -474,6 +474,9 @@ bool rows_cover(const struct rows *r, uint64_t offset, bool is_return)
 	return offset >= is_return && range_find(r, offset - is_return) != ROW_NONE;
 }
 
+/* Of a return address; anything else takes the long way. */
+enum { USUAL = MSG_RES_ROW | MSG_RES_CODE | MSG_RES_AFTER_CALL };
+
 static void put_slots(struct rows *r, const struct put *p, const struct msg_addr *addrs,
 		      uint32_t naddrs)
 {
@@ -500,6 +503,8 @@ static void put_slots(struct rows *r, const struct put *p, const struct msg_addr
 		else
 			slot.plain = r->stored[row].plain;
 		slot.plain.known = (uint8_t)known;
+		if (addrs[i].flags & MSG_ADDR_RETURN && (known & USUAL) != USUAL)
+			slot.plain.nslots = 0;
 		if (at->key == 0)
 			r->nused++;
 		*at = slot;

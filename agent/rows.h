@@ -114,7 +114,7 @@ static inline struct rows_slot *rows_slot(const struct rows_table *t, uint64_t k
 	return slot;
 }
 
-/* rows_find() for the unwinder's inner loop: a return address' plain row, or NULL. */
+/* rows_find() for the unwinder's inner loop: the plain row of a return address that follows a call, or NULL. */
 static inline const struct row_plain *rows_find_plain(const struct rows_table *t, uint64_t offset)
 {
 	const struct rows_slot *slot;

@@ -174,10 +174,9 @@ static int visit(struct walk *w, struct site *s)
  * visit() where all is as usual: a return address behind a call, with a plain row that is known, and
  * room for the frame. NULL, and nothing done, where it is not.
  */
-static inline const struct row_plain *visit_plain(struct walk *w, uint64_t pc,
-						  struct unwind_frame **next)
+static inline const struct row_plain *visit_plain(struct walk *w, uint64_t pc, struct unwind_frame **next,
+						  const struct unwind_frame *end)
 {
-	const uint8_t usual = MSG_RES_CODE | MSG_RES_AFTER_CALL;
 	const struct row_plain *p;
 	uint64_t offset;
 
@@ -187,7 +186,7 @@ static inline const struct row_plain *visit_plain(struct walk *w, uint64_t pc,
 		return NULL;
 	offset = pc + w->area.to_offset;
 	p = rows_find_plain(w->area.table, offset);
-	if (!p || (p->known & usual) != usual || *next == w->ret->frames + UNWIND_FRAMES_MAX)
+	if (!p || *next == end)
 		return NULL;
 	*(*next)++ = (struct unwind_frame){ w->area.file, offset - 1, w->area.map_kind };
 	return p;
@@ -234,11 +233,12 @@ static int after_step(struct walk *w, enum unwind_step result)
 static int walk_plain(struct walk *w, const struct row_plain *p)
 {
 	struct unwind_frame *next = w->ret->frames + w->ret->nframes;
+	const struct unwind_frame *end = w->ret->frames + UNWIND_FRAMES_MAX;
 	struct unwind_hot h = unwind_hot_begin(&w->c);
 	struct row row;
 
 	while (p && unwind_hot_step(&h, p))
-		p = visit_plain(w, h.pc, &next);
+		p = visit_plain(w, h.pc, &next, end);
 	unwind_hot_end(&h, &w->c);
 	w->ret->nframes = (uint32_t)(next - w->ret->frames);
 	if (!p)

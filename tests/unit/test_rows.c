@@ -182,7 +182,7 @@ static void a_plain_row_is_told_from_the_others(void **state UNUSED)
 	fixture_init(&fixture);
 	for (at = 0x100; at < 0x190; at += 0x10) {
 		fixture_addr(&fixture, at, true, fixture_row(&fixture, at, at + 0x10, 7, 64),
-			     MSG_RES_CODE);
+			     MSG_RES_CODE | MSG_RES_AFTER_CALL);
 		fixture_rule(&fixture, 6, MSG_RULE_CFA_MEM, 0, -16);
 		fixture_rule(&fixture, 3, MSG_RULE_CFA_MEM, 0, -56);
 		switch (at) {
@@ -233,6 +233,15 @@ static void a_plain_row_is_told_from_the_others(void **state UNUSED)
 			assert_non_null(row.row);
 		}
 	}
+	/* A return address that follows no call is looked at closely. */
+	fixture_init(&fixture);
+	fixture_addr(&fixture, 0x201, true, fixture_row(&fixture, 0x200, 0x210, 7, 64), MSG_RES_CODE);
+	assert_int_equal(fixture_put(&fixture, r), 0);
+	assert_int_equal(find(r, 0x201, true, &row, &flags), ROWS_KNOWN);
+	assert_null(row.plain);
+	assert_int_equal(cfa_off(&row), 64);
+	assert_int_equal(find(r, 0x201, false, &row, &flags), ROWS_KNOWN);
+	assert_non_null(row.plain);
 }
 
 static void an_answer_that_points_outside_itself_is_refused(void **state UNUSED)
@@ -327,7 +336,7 @@ static int truth_row(uint64_t u)
 	return i;
 }
 
-static void expect_truth(const struct row *row, uint64_t offset, uint32_t flags)
+static void expect_truth(const struct row *row, uint64_t offset, bool is_return, uint32_t flags)
 {
 	uint64_t u = offset / 16;
 
@@ -335,7 +344,7 @@ static void expect_truth(const struct row *row, uint64_t offset, uint32_t flags)
 	if (!(flags & MSG_RES_ROW))
 		return;
 	assert_int_equal(cfa_off(row), 8 * (u + 1));
-	assert_int_equal(!row->plain, u % 3 == 0);
+	assert_int_equal(!row->plain, u % 3 == 0 || (is_return && !(flags & MSG_RES_AFTER_CALL)));
 	assert_int_equal(row->row->start, u * 16);
 	assert_int_equal(row->row->nrules, u % 4);
 	for (uint64_t k = 0; k < u % 4; k++)
@@ -378,7 +387,7 @@ static void random_answers_agree_with_what_was_sent(void **state UNUSED)
 					 known ? ROWS_KNOWN : ROWS_UNKNOWN);
 			if (!known)
 				continue;
-			expect_truth(&row, offset, flags);
+			expect_truth(&row, offset, is_return, flags);
 			if (asked[offset][is_return])
 				assert_int_equal(!!(flags & MSG_RES_AFTER_CALL),
 						 is_return || asked[offset][0] ? offset % 3 == 0 :
