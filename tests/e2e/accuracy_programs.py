@@ -315,12 +315,16 @@ def go_spin_stripped():
     return [workload("go_stripped"), "4"]
 
 
-def go_of_path_program(source, mode):
+def go_of_path_built(source, *flags):
     path = os.path.join(SOURCES, f"go/{source}.go")
-    argv = go_build(of_path("go"), path, "-ldflags=-s -w")
+    argv = go_build(of_path("go"), path, "-ldflags=-s -w", *flags)
     argv[argv.index("CGO_ENABLED=0")] = "CGO_ENABLED=1"
     output(*argv)
-    return [argv[-2], mode, "4"]
+    return argv[-2]
+
+
+def go_of_path_program(source, mode, *flags):
+    return [go_of_path_built(source, *flags), mode, "4"]
 
 
 @program("Go of PATH, runtime.Callers")
@@ -336,6 +340,25 @@ def go_of_path_in_c():
 @program("Go of PATH, in Go that C called")
 def go_of_path_in_callback():
     return go_of_path_program("cgo", "in_callback")
+
+
+@program("Go of PATH, PIE")
+def go_of_path_pie():
+    return go_of_path_program("paths", "callers", "-buildmode=pie")
+
+
+@program("Go of PATH, morestack")
+def go_of_path_grow():
+    return go_of_path_program("paths", "grow")
+
+
+@program("Go of PATH, c-shared")
+def go_of_path_shared():
+    library, program_path = go_of_path_built("shared", "-buildmode=c-shared"), scratch_file("")
+    source = os.path.join(SOURCES, "go_host.c")
+    argv = [need_program("/usr/bin/gcc"), "-O1", "-I", SOURCES, "-o", program_path, source, library]
+    output(*argv)
+    return [program_path, "4"]
 
 
 @program("make -j2")
