@@ -536,10 +536,65 @@ static void every_outcome_has_a_text_and_the_marked_ones_a_root(void **state UNU
 	}
 }
 
+/* leaf <- A <- B, of whose frame nothing was copied. */
+static void cut_at_b(struct world *w)
+{
+	world_leaf_row(w, LEAF, RSP, 16);
+	world_caller_row(w, A, RSP, 32);
+	world_caller_row(w, B, RSP, STACK_BYTES);
+	world_caller_row(w, C, RSP, 16);
+	world_end_row(w, START);
+	world_word(w, SP + 8, A);
+	world_word(w, SP + 40, B);
+	w->in.flags |= ABI_F_CUT;
+}
+
+static void frame_pointers_go_on_where_the_copy_ends(void **state)
+{
+	static const uint64_t followed[] = { LEAF, A, B, C, START, C }, without_a[] = { LEAF, B, C, START };
+	struct world *w = *state;
+
+	cut_at_b(w);
+	world_run(w);
+	EXPECT(w, UNWIND_TRUNCATED, LEAF, A, B);
+	w->in.followed = followed;
+	w->in.nfollowed = ARRAY_SIZE(followed);
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+	EXPECT(w, UNWIND_TRUNCATED, LEAF, A, B, C, START);
+	assert_true(w->result.missing);
+	/* A leaf without a frame has its caller's frame pointer. */
+	w->in.followed = without_a;
+	w->in.nfollowed = ARRAY_SIZE(without_a);
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+	EXPECT(w, UNWIND_TRUNCATED, LEAF, A, B, C, START);
+}
+
+static void frame_pointers_that_do_not_agree_are_not_followed(void **state)
+{
+	static const uint64_t others[][4] = {
+		{ A, A, B, C }, { LEAF, A, C, START }, { LEAF, A, 0, C }, { LEAF, A, B, 0x1234 }, { LEAF, A, B, JIT + 5 },
+	};
+	struct world *w = *state;
+
+	cut_at_b(w);
+	world_run(w);
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		w->in.followed = others[i];
+		w->in.nfollowed = ARRAY_SIZE(others[i]);
+		assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+		if (i == ARRAY_SIZE(others) - 1)
+			EXPECT(w, UNWIND_TRUNCATED, LEAF, A, B, JIT + 5); /* code without rows: nothing contradicts */
+		else
+			EXPECT(w, UNWIND_TRUNCATED, LEAF, A, B);
+	}
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
 	const struct CMUnitTest tests[] = {
+		TEST(frame_pointers_go_on_where_the_copy_ends),
+		TEST(frame_pointers_that_do_not_agree_are_not_followed),
 		TEST(hostile_registers_wrap_nothing),
 		TEST(a_cfa_that_is_no_user_address_is_bad),
 		TEST(a_circle_is_found_and_cut),
