@@ -65,8 +65,8 @@ static bool has_ended(const struct proc *proc)
 }
 
 /*
- * Of a run with targets, those and their children are kept. By an answer of before the present relabeling nobody is filtered: without samples it would not be
- * announced again, should the new answer be lost.
+ * Of a run with targets, those and their children are kept. By an answer of before the present relabeling
+ * nobody is filtered: without samples it would not be announced again, should the new answer be lost.
  */
 void pipeline_filter(struct pipeline *p, struct proc *proc)
 {

@@ -126,7 +126,7 @@ enum abi_window_id {
  * What userspace knows of a thread's memory (sampler_learn()): the next samples bring those of these
  * pages that are in no other window; and while sp is inside one of these stacks, its end is the top. Of a deep
  * stack more is copied from the leaf side, in up to ABI_MORE_WINDOWS windows more.
- * The agent is woken for each stack that is cut or has no known top, of a thread of which nothing is known.
+ * The agent is woken for each cut stack of a thread of which nothing is known.
  */
 struct abi_range {
 	abi_u64 low, high;
@@ -141,7 +141,7 @@ struct abi_learned {
 
 /*
  * Where the threads of a process have the address of Go's g: so far from the thread pointer; or, ABI_GO_SLOT,
- * that distance stands at the address `place`. The agent is woken by Go processes of which that is unknown.
+ * that distance stands at the address `place`. The agent is woken, once a second, by those of which that is unknown.
  */
 #define ABI_GO_PROCESSES 1024
 #define ABI_GO_PLACE (-8ull) /* in an executable that is all Go's */

@@ -17,6 +17,7 @@
 #define GO_WINDOW_MAX (32 * 1024)
 /* C begins a thread above what Go takes for the end of the system stack, and its thread pointer is near. */
 #define GO_C_ROOT_MAX (16 * 1024)
+#define GO_WAKE_NS 1000000000ull
 
 /* struct g */
 struct go_g {
@@ -60,6 +61,8 @@ static __always_inline bool go_find_g0(const struct go_g *g, __u64 sp, struct st
 	    g0.m != g->m || sp < g0.lo || sp >= g0.hi)
 		return false;
 	top->address = g0.hi & ~7ull;
+	top->left_low = g->lo;
+	top->left_high = g->hi;
 	return true;
 }
 
@@ -117,8 +120,7 @@ static __always_inline void go_plan_waiting(struct stack_plan *p, __u64 m)
  * The other stack of a thread whose `top` was found. start: mm->start_stack; tp: the thread pointer, which
  * bound what C may have of the system stack.
  */
-static __always_inline void go_plan_other(struct stack_plan *p, const struct abi_go *go, __u64 tp, __u64 start,
-					  __u64 sp)
+static __always_inline void go_plan_other(struct stack_plan *p, const struct abi_go *go, __u64 tp, __u64 start)
 {
 	__u64 g_address = p->top.g, m = p->top.m, m_g0 = 0, low, high;
 	struct go_g g;
@@ -129,11 +131,11 @@ static __always_inline void go_plan_other(struct stack_plan *p, const struct abi
 		go_plan_waiting(p, m);
 		return;
 	}
-	if (!go_read_g(&g, g_address))
-		return;
-	if (sp < g.lo || sp >= g.hi) {
-		low = g.hi - g.lo > GO_WINDOW_MAX ? g.hi - GO_WINDOW_MAX : g.lo;
-		go_add_window(p, low, g.hi, GO_WINDOW_MAX, ABI_WIN_ROOT);
+	if (p->top.left_high) {
+		low = p->top.left_low;
+		high = p->top.left_high;
+		go_add_window(p, high - low > GO_WINDOW_MAX ? high - GO_WINDOW_MAX : low, high, GO_WINDOW_MAX,
+			      ABI_WIN_ROOT);
 		return;
 	}
 	if (!go || !(go->flags & ABI_GO_CGO) || !go_read_g(&g, m_g0) || g.sched_sp < ABI_RED_ZONE)

@@ -80,8 +80,9 @@ struct {
 struct work {
 	struct abi_record head; /* of every part; size, sections and flags are of the one at hand */
 	__u64 has_regs;		/* of the user side */
-	__u64 urgent;		/* the agent is woken: it may be cut, or is Go's, and nothing is known of it */
-	__u64 frames;		/* the kernel's idea of the user's: it is cut, and nothing is known of it */
+	__u64 urgent;		/* the agent is woken: it is cut, or Go's, and nothing is known of it */
+	__u64 frames;		/* the kernel's idea of the user's are wanted */
+	__u64 go_woken_ns;	/* kept from sample to sample */
 	__u64 part, nparts;	/* the one at hand, and how many */
 	__u64 off;		/* how far it is written */
 	struct stack_plan plan;
@@ -177,10 +178,12 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 	if (of.learned)
 		stack_plan_pages(&w->plan, of.learned);
 	else
-		w->urgent = (w->plan.flags & (ABI_F_CUT | ABI_F_TOP_KNOWN)) != ABI_F_TOP_KNOWN;
-	w->frames = w->urgent && w->plan.flags & ABI_F_CUT;
-	if (w->plan.top.m && !of.go && ngo_threads < ABI_GO_PROCESSES)
+		w->urgent = w->plan.flags & ABI_F_CUT;
+	w->frames = w->urgent;
+	if (w->plan.top.m && !of.go && w->head.time_ns - w->go_woken_ns > GO_WAKE_NS) {
+		w->go_woken_ns = w->head.time_ns;
 		w->urgent = true;
+	}
 	return flags | w->plan.flags;
 }
 
@@ -258,7 +261,7 @@ int sample(struct regs_context *ctx)
 	w->plan.windows[0].len = 0;
 	w->plan.npages = 0;
 	w->plan.flags = 0;
-	w->plan.waiting_sp = 0;
+	w->plan.waiting_sp = w->plan.top.m = 0;
 	w->head.flags = look_at_task(ctx, task, w);
 	spare_ring(w, c);
 	/* A sample without any window is a part all the same. */
@@ -392,7 +395,8 @@ int part(struct regs_context *ctx)
 	window = &w->plan.windows[i];
 	need = OFF_BYTES + window->len;
 	if (!i)
-		need += REGS_ROOM + (w->frames ? USTACK_ROOM : 0) + (w->plan.waiting_sp ? GOROUTINE_ROOM : 0) + (w->head.flags & ABI_F_KERNEL_MODE ? KSTACK_ROOM : 0);
+		need += REGS_ROOM + (w->head.flags & ABI_F_KERNEL_MODE ? KSTACK_ROOM : 0) +
+			(w->plan.waiting_sp ? GOROUTINE_ROOM : 0) + (w->frames ? USTACK_ROOM : 0);
 	rec = record_reserve(need, &size);
 	if (rec)
 		write(ctx, w, c, rec, size, window);

@@ -46,7 +46,7 @@ static __always_inline void stack_find_top(struct stack_top *top, const struct s
 	__u64 learned;
 
 	top->address = 0;
-	top->sure = top->thread = top->m = 0;
+	top->sure = top->thread = top->m = top->left_high = 0;
 	/* A main thread on g0 is on the main stack, whose top the kernel knows better. */
 	if (!go_find(of->go, tp, sp, top) && !main && tp > sp &&
 	    tp - sp <= STACK_THREAD_MAX) {
@@ -83,8 +83,8 @@ static __always_inline __u64 stack_plan_more(struct stack_plan *p, __u64 low, __
 }
 
 /*
- * From sp upwards, at most `max` bytes, of a deep stack more, and when that does not reach the top, downwards from there. The
- * root side of a guessed top is only worth its cost in a thread.
+ * From sp upwards, at most `max` bytes, of a deep stack more, and when that does not reach the top,
+ * downwards from there. The root side of a guessed top is only worth its cost in a thread.
  */
 static __always_inline void stack_plan_sides(struct stack_plan *p, __u64 sp, __u32 id, __u64 max, bool deep)
 {
@@ -153,7 +153,7 @@ static __always_inline void stack_plan(struct stack_plan *p, const struct stack_
 	stack_plan_sides(p, sp, id, max, of->learned && of->learned->deep);
 	barrier();
 	if (p->top.m)
-		go_plan_other(p, of->go, regs_thread_pointer(task), FIELD(of->mm, start_stack), sp);
+		go_plan_other(p, of->go, regs_thread_pointer(task), FIELD(of->mm, start_stack));
 	barrier();
 }
 
