@@ -141,7 +141,7 @@ struct abi_learned {
 
 /*
  * Where the threads of a process have the address of Go's g: so far from the thread pointer; or, ABI_GO_SLOT,
- * that distance stands at the address `place`. The agent is woken, once a second, by those of which that is unknown.
+ * that distance stands at the address `place`. The agent is woken, 20 times a second at most, by those of which it is unknown.
  */
 #define ABI_GO_PROCESSES 1024
 #define ABI_GO_PLACE (-8ull) /* in an executable that is all Go's */

@@ -17,7 +17,7 @@
 #define GO_WINDOW_MAX (32 * 1024)
 /* C begins a thread above what Go takes for the end of the system stack, and its thread pointer is near. */
 #define GO_C_ROOT_MAX (16 * 1024)
-#define GO_WAKE_NS 1000000000ull
+#define GO_WAKE_NS 50000000ull
 
 /* struct g */
 struct go_g {
