@@ -32,6 +32,7 @@ struct thread {
 	uint32_t npages, nstacks;
 	bool cut;		/* its stack was */
 	bool deep;		/* it needs many pages: more than one record brings */
+	bool follow;		/* what was learned did not suffice */
 	bool told;		/* BPF knows something of it */
 	struct page pages[ABI_LEARNED_PAGES];
 	struct stack stacks[ABI_LEARNED_STACKS];
@@ -83,9 +84,10 @@ static struct thread **find(struct learn *l, uint32_t tid)
 
 static void tell(struct learn *l, struct thread *t)
 {
-	struct abi_learned all = { .npages = t->npages, .nstacks = t->nstacks, .deep = t->deep };
+	struct abi_learned all = { .npages = t->npages, .nstacks = t->nstacks };
 	bool any = t->npages || t->nstacks || t->cut;
 
+	all.flags = (t->deep ? ABI_LEARNED_DEEP : 0) | (t->follow ? ABI_LEARNED_FOLLOW : 0);
 	for (uint32_t i = 0; i < t->npages; i++)
 		all.pages[i] = t->pages[i].address;
 	for (uint32_t i = 0; i < t->nstacks; i++)
@@ -102,7 +104,7 @@ static void forget_at(struct learn *l, struct thread **at)
 	struct thread *t = *at;
 
 	t->npages = t->nstacks = 0;
-	t->cut = t->deep = false;
+	t->cut = t->deep = t->follow = false;
 	tell(l, t);
 	*at = t->next;
 	free(t);
@@ -355,7 +357,7 @@ bool learn_sample(struct learn *l, const struct learn_sample *s)
 	uint64_t high = end_of_stack(s, sp), page = learn_page_of(s->out->missing);
 	bool cut = s->in->flags & ABI_F_CUT, missed = misses_page(s);
 	struct thread *t = *find(l, s->tid);
-	bool changed;
+	bool changed, known;
 
 	if (t && t->pid != s->pid) {
 		learn_forget(l, s->tid);
@@ -363,6 +365,7 @@ bool learn_sample(struct learn *l, const struct learn_sample *s)
 	}
 	if (!t && !high && !missed && !cut)
 		return false;
+	known = t;
 	if (!t)
 		t = get(l, s->pid, s->tid, s->now_ns);
 	if (!t)
@@ -376,6 +379,11 @@ bool learn_sample(struct learn *l, const struct learn_sample *s)
 		changed |= add_page(t, page);
 	changed |= cut && !t->cut;
 	t->cut |= cut;
+	/* A second cut stack that ends too early: there may be more of them than pages can mend. */
+	if (cut && known && s->out->outcome == UNWIND_TRUNCATED) {
+		changed |= !t->follow;
+		t->follow = true;
+	}
 	if (changed || high)
 		tell(l, t);
 	return missed;

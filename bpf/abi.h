@@ -124,17 +124,20 @@ enum abi_window_id {
 
 /*
  * What userspace knows of a thread's memory (sampler_learn()): the next samples bring those of these
- * pages that are in no other window; and while sp is inside one of these stacks, its end is the top. Of a deep
- * stack more is copied from the leaf side, in up to ABI_MORE_WINDOWS windows more.
+ * pages that are in no other window; and while sp is inside one of these stacks, its end is the top.
  * The agent is woken for each cut stack of a thread of which nothing is known.
  */
 struct abi_range {
 	abi_u64 low, high;
 };
+enum {
+	ABI_LEARNED_DEEP = 1 << 0,	/* more is copied from the leaf side, in up to ABI_MORE_WINDOWS windows more */
+	ABI_LEARNED_FOLLOW = 1 << 1,	/* cut stacks come with the kernel's walk, as those of unknown threads do */
+};
 struct abi_learned {
 	abi_u32 npages;
 	abi_u32 nstacks;
-	abi_u64 deep;
+	abi_u64 flags;
 	abi_u64 pages[ABI_LEARNED_PAGES]; /* addresses, multiples of 4 KiB */
 	struct abi_range stacks[ABI_LEARNED_STACKS];
 };

@@ -40,6 +40,7 @@ struct stack_of {
 	struct task_struct *task;
 	struct mm_struct *mm;
 	const struct abi_learned *learned; /* NULL: nothing */
+	bool deep; /* it is known to be, and the ring has room for it */
 	const struct abi_go *go; /* NULL: as in an executable that is all Go's */
 	__u32 pid, tid;
 };

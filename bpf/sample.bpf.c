@@ -82,6 +82,7 @@ struct work {
 	__u64 has_regs;		/* of the user side */
 	__u64 urgent;		/* the agent is woken: it is cut, or Go's, and nothing is known of it */
 	__u64 frames;		/* the kernel's idea of the user's are wanted */
+	__u64 spared;		/* it is deep, and what that would bring has no room */
 	__u64 go_woken_ns;	/* kept from sample to sample */
 	__u64 part, nparts;	/* the one at hand, and how many */
 	__u64 off;		/* how far it is written */
@@ -105,6 +106,11 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__array(values, int(struct regs_context *));
 } programs SEC(".maps") = { .values = { [PROGRAM_PART] = part, [PROGRAM_PAGES] = pages } };
+
+static __always_inline bool ring_is_roomy(void)
+{
+	return bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) <= 2 * wakeup_bytes;
+}
 
 /* ---- looking at the task ---- */
 
@@ -155,7 +161,7 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 {
 	__u32 task_flags = FIELD(task, flags), flags = 0;
 	struct mm_struct *mm = FIELD(task, mm);
-	struct stack_of of = { task, mm, NULL, NULL, w->head.pid, w->head.tid };
+	struct stack_of of = { task, mm, NULL, false, NULL, w->head.pid, w->head.tid };
 	__u64 sp = 0;
 
 	if (!regs_user_mode(ctx->regs.cs))
@@ -172,6 +178,10 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 		return flags | ABI_F_IN_EXEC;
 	if (nlearned)
 		of.learned = bpf_map_lookup_elem(&learned, &of.tid);
+	if (of.learned && of.learned->flags & ABI_LEARNED_DEEP) {
+		of.deep = ring_is_roomy();
+		w->spared = !of.deep;
+	}
 	if (ngo_threads)
 		of.go = bpf_map_lookup_elem(&go_threads, &of.pid);
 	stack_plan(&w->plan, &of, sp);
@@ -179,7 +189,7 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 		stack_plan_pages(&w->plan, of.learned);
 	else
 		w->urgent = w->plan.flags & ABI_F_CUT;
-	w->frames = w->urgent;
+	w->frames = w->plan.flags & ABI_F_CUT && (!of.learned || of.learned->flags & ABI_LEARNED_FOLLOW);
 	if (w->plan.top.m && !of.go && w->head.time_ns - w->go_woken_ns > GO_WAKE_NS) {
 		w->go_woken_ns = w->head.time_ns;
 		w->urgent = true;
@@ -226,10 +236,10 @@ static __always_inline void fill_header(struct regs_context *ctx, struct task_st
 	bpf_get_current_comm(head->comm, sizeof(head->comm));
 }
 
-/* While the agent does not keep up, samples are worth more than the far pages of some. */
+/* While the agent does not keep up, samples are worth more than the far parts of some. */
 static __always_inline void spare_ring(struct work *w, struct counters *c)
 {
-	if (!w->plan.npages || bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) <= 2 * wakeup_bytes)
+	if (!w->spared && (!w->plan.npages || ring_is_roomy()))
 		return;
 	w->plan.npages = 0;
 	w->head.flags |= ABI_F_PART_LOST;
@@ -255,7 +265,7 @@ int sample(struct regs_context *ctx)
 		return 0;
 	fill_header(ctx, task, &w->head, c->n[ABI_CNT_SEEN], keep_one_in);
 	w->has_regs = false;
-	w->urgent = w->frames = 0;
+	w->urgent = w->frames = w->spared = 0;
 	w->part = 0;
 	w->plan.nwindows = 0;
 	w->plan.windows[0].len = 0;

@@ -150,7 +150,7 @@ static __always_inline void stack_plan(struct stack_plan *p, const struct stack_
 			max = STACK_INTERRUPTED_MAX;
 	}
 	stack_find_top(&p->top, of, sp);
-	stack_plan_sides(p, sp, id, max, of->learned && of->learned->deep);
+	stack_plan_sides(p, sp, id, max, of->deep);
 	barrier();
 	if (p->top.m)
 		go_plan_other(p, of->go, regs_thread_pointer(task), FIELD(of->mm, start_stack));

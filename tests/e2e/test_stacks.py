@@ -1,5 +1,6 @@
 """Stacks that are seldom: a recording of the whole host while a workload of each kind runs."""
 
+import os
 import re
 
 import harness
@@ -121,9 +122,14 @@ def storms():
     return Run({name: [workload(argv[0]), *argv[1:]] for name, argv in STORMS.items()})
 
 
+def is_loading(stack):
+    """The loader before the program begins, which can take a while."""
+    return stack.complete and stack.modules and os.path.basename(stack.modules[0]).startswith("ld-linux")
+
+
 def check_case(name):
     case = CASES[name]
-    stacks = run().of(name, case.comm)
+    stacks = [s for s in run().of(name, case.comm) if not is_loading(s)]
     check_chain(name, stacks, case.pattern, RATE)
     if case.sees:
         seen = total(s for s in stacks if re.search(f";call;{case.sees}(;|$)", s.folded))

@@ -270,12 +270,27 @@ static void who_needs_many_pages_has_a_deep_stack(void **state UNUSED)
 
 	for (uint64_t i = 0; i < ABI_RECORD_PAGES; i++) {
 		assert_true(miss(l, TID, FAR + i * 8192));
-		assert_false(t.last.deep);
+		assert_false(t.last.flags & ABI_LEARNED_DEEP);
 	}
 	assert_true(miss(l, TID, FAR + ABI_RECORD_PAGES * 8192ull));
-	assert_true(t.last.deep);
+	assert_true(t.last.flags & ABI_LEARNED_DEEP);
 	bring(l, &t, 0);
-	assert_true(t.last.deep);
+	assert_true(t.last.flags & ABI_LEARNED_DEEP);
+}
+
+static void who_is_cut_again_and_again_gets_the_kernels_walk(void **state UNUSED)
+{
+	LEARN(l, t);
+
+	for (uint64_t i = 0; i < 3; i++) {
+		begin(SP, 4096, UNWIND_TRUNCATED);
+		in.flags = ABI_F_CUT;
+		out.missing = FAR + i * 8192;
+		assert_true(show(l, TID));
+		assert_int_equal(!!(t.last.flags & ABI_LEARNED_FOLLOW), i > 0);
+	}
+	learn_forget(l, TID);
+	assert_int_equal(t.last.flags, 0);
 }
 
 static void what_has_ended_is_forgotten(void **state UNUSED)
@@ -353,6 +368,7 @@ int main(void)
 		cmocka_unit_test(a_stack_that_ends_elsewhere_is_forgotten),
 		cmocka_unit_test(a_cut_stack_is_known_even_where_there_is_nothing_to_say_of_it),
 		cmocka_unit_test(who_needs_many_pages_has_a_deep_stack),
+		cmocka_unit_test(who_is_cut_again_and_again_gets_the_kernels_walk),
 		cmocka_unit_test(what_has_ended_is_forgotten),
 		cmocka_unit_test(of_more_threads_than_fit_the_one_not_sampled_for_longest_gives_way),
 		cmocka_unit_test(who_needs_other_pages_each_time_is_looked_at_more_and_more_rarely),

@@ -74,6 +74,7 @@ static void frame_540(void) { hold_540(1, entered); }
 static void recursion_31(void) { hold_31(10, entered); }
 static void recursion_100(void) { hold_100(6, entered); }
 static void recursion_540(void) { hold_540(8, entered); }
+static void recursion_far(void) { hold_100(48, entered); } /* more pages than can be learned */
 
 /* Two that differ below one that does: the pages are at no regular distance. */
 static NOINLINE void inner_frames(void)
@@ -331,7 +332,7 @@ static const struct {
 } cases[] = {
 #define CASE(f) { #f, f }
 	CASE(frame_4), CASE(frame_31), CASE(frame_63), CASE(frame_100), CASE(frame_300), CASE(frame_540),
-	CASE(recursion_31), CASE(recursion_100), CASE(recursion_540), CASE(frames_of_all_sizes),
+	CASE(recursion_31), CASE(recursion_100), CASE(recursion_540), CASE(recursion_far), CASE(frames_of_all_sizes),
 	CASE(never_touched), CASE(dropped), CASE(thread_tls), CASE(thread_alloca), CASE(thread_recursion),
 	CASE(thread_at_the_end), CASE(clone_at_the_end), CASE(clone_recursion), CASE(altstack),
 	CASE(altstack_deep), CASE(segments_4), CASE(segments_8),
