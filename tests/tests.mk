@@ -177,7 +177,7 @@ WORKLOADS := chain_c chain_pie chain_nopie chain_static chain_stripped chain_lld
 	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin refuse user \
 	chain_debug_frame chain_no_cfi chain_static_pie odd_rows odd_roots plt_lazy plt_sec plt_got plt_lld \
 	vfork_loop noreturn realign own_sigreturn deep jit_page spin32 no_start_cfi no_start_debug short_threads \
-	pieces pieces_fp split_stack libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two \
+	pieces pieces_fp wild_stacks split_stack libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two \
 	go_stripped go_pie go_paths go_cgo go_cgo_stripped libgo_shared.so go_host
 WORKLOAD_CFLAGS := -O2 -g -fomit-frame-pointer -fstack-protector-strong -D_GNU_SOURCE $(WARN)
 WORKLOAD_SOURCE_chain_pie := chain_c.c

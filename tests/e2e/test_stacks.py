@@ -201,5 +201,19 @@ def test_programs_at_the_same_addresses_keep_their_own_frames():
         check_chain(comm, begun, f"^{PROGRAM};{chain}(;|$)", RATE)
 
 
+def test_wild_stack_pointers_cost_no_more_than_others_and_name_nobody():
+    recording = harness.Recording()
+    ran = harness.run_each({"wild": [workload("wild_stacks"), "2"]})["wild"]
+    result = recording.finish()
+    assert ran.returncode == 0, ran.stdout
+    stacks = [s for s in result.of(ran.pid) if "wild" in s.names]
+    assert total(stacks) > 100, harness.worst(stacks)
+    # What such a stack holds can be a return address by chance; a call of it cannot be wild's.
+    known = {"wild", "main", "_start"}
+    named = [s for s in stacks if set(s.user[: s.user.index("wild")]) - known and s.complete]
+    assert total(named) <= 0.05 * total(stacks), harness.worst(named)
+    assert result.summary.copied < 128 * 1024 and not result.summary.restarts, result.summary.text
+
+
 def test_nothing_was_lost():
     harness.check_no_loss(run().result)
