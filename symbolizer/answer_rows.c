@@ -3,20 +3,17 @@
 #include <string.h>
 
 #include "symbolizer/code.h"
-#include "symbolizer/demangle.h"
 #include "symbolizer/golang.h"
 #include "symbolizer/mem.h"
 #include "symbolizer/rowset.h"
 
 enum {
-	FEW_ADDRS = 32,
 	ENTRY_LEN = 64,		/* code from the entry point that is _start */
 	/*
 	 * Bytes of CFI programs that one request may run. 512 functions of real files have some 100 KB;
 	 * it bounds what a hostile file with one giant FDE can cost.
 	 */
 	PROGRAM_BYTES_MAX = 2 << 20,
-	NAMES_BYTES_MAX = 8 << 20,	/* of one answer; real ones have some 100 KB */
 };
 
 /* A function whose rows are in the set already. */
@@ -367,11 +364,6 @@ static void encode_rows(const struct msg_rows *m, struct bufw *out)
 		mem_check(NULL);
 }
 
-static enum msg_file_result file_result(int err)
-{
-	return err > 0 ? (enum msg_file_result)err : MSG_FILE_UNREADABLE;
-}
-
 /* Nothing that was read of a file that shrank meanwhile is told. */
 static void rows_of_failed(const struct msg_request *req, enum msg_file_result why, struct bufw *out)
 {
@@ -384,13 +376,6 @@ static void rows_of_failed(const struct msg_request *req, enum msg_file_result w
 
 	m.results = mem_calloc(req->naddrs, sizeof(*m.results));
 	encode_rows(&m, out);
-}
-
-/* Of a few addresses it is cheaper to keep the pages until the batch is over than to fault them in again. */
-static void drop_pages_after(const struct msg_request *req, const struct elffile *elf)
-{
-	if (req->naddrs > FEW_ADDRS)
-		elffile_drop_pages(elf);
 }
 
 /* Where the file's code has g: known by its runtime. */
@@ -421,7 +406,7 @@ void answer_rows(struct handles *h, const struct msg_request *req, int fd, struc
 
 	err = handles_open(h, req->file_id, fd, &job->handle);
 	if (err) {
-		rows_of_failed(req, file_result(err), out);
+		rows_of_failed(req, answer_file_result(err), out);
 		return;
 	}
 	job->elf = job->handle->elf;
@@ -440,169 +425,7 @@ void answer_rows(struct handles *h, const struct msg_request *req, int fd, struc
 		handles_forget(h, job->handle);
 	} else {
 		encode_rows(m, out);
-		drop_pages_after(req, job->elf);
+		answer_drop_pages(req, job->elf);
 	}
 	rowset_fini(&job->rows);
-}
-
-/* ---- names ---- */
-
-/* What makes a function another one: where its name and its file stand in the mapping. */
-struct key {
-	const uint8_t *name, *file;
-};
-
-struct names_job {
-	const struct elffile *elf;
-	const struct symtab *symtab;
-	struct gopclntab *go;	/* NULL: not Go's */
-	struct bytes strings;
-	struct msg_names msg;
-	uint32_t cap_functions, cap_lines, cap_keys;
-	size_t text_bytes;	/* of msg.functions */
-	struct key *keys;	/* of msg.functions */
-};
-
-static char *copy_text(struct bytes text)
-{
-	struct demangled d;
-
-	demangle(text, true, &d);
-	return mem_check(strdup(d.name));
-}
-
-static uint32_t add_function(struct names_job *job, const struct goline *line, bool is_go)
-{
-	struct key key = { line->name.p, line->file.p };
-	struct msg_names *m = &job->msg;
-	struct demangled d;
-
-	if (!line->name.len)
-		return UINT32_MAX;
-	for (uint32_t i = 0; i < m->nfunctions; i++)
-		if (job->keys[i].name == key.name && job->keys[i].file == key.file)
-			return i;
-	if (job->text_bytes > NAMES_BYTES_MAX)
-		return UINT32_MAX;
-	m->functions = mem_grow(m->functions, &job->cap_functions, m->nfunctions + 1, sizeof(*m->functions));
-	job->keys = mem_grow(job->keys, &job->cap_keys, m->nfunctions + 1, sizeof(*job->keys));
-	demangle(line->name, is_go, &d);
-	m->functions[m->nfunctions] = (struct msg_function){
-		.name = mem_check(strdup(d.name)),
-		.system_name = mem_check(strdup(d.system_name)),
-		.file = copy_text(line->file),
-		.start_line = line->start_line,
-	};
-	job->text_bytes += strlen(d.name) + strlen(d.system_name) + strlen(m->functions[m->nfunctions].file);
-	job->keys[m->nfunctions] = key;
-	return m->nfunctions++;
-}
-
-static void add_line(struct names_job *job, const struct goline *line, bool is_go, struct msg_named *named)
-{
-	uint32_t function = add_function(job, line, is_go);
-	struct msg_names *m = &job->msg;
-
-	if (function == UINT32_MAX)
-		return;
-	m->lines = mem_grow(m->lines, &job->cap_lines, m->nlines + 1, sizeof(*m->lines));
-	m->lines[m->nlines++] = (struct msg_line){ .function = function, .line = line->line };
-	named->nlines++;
-}
-
-static void add_go_lines(struct names_job *job, const struct gofunc *fn, uint64_t pc, struct msg_named *named)
-{
-	struct goline lines[GOPCLNTAB_LINES_MAX];
-	uint32_t n = gopclntab_lines(job->go, fn, pc, lines);
-	struct symbol symbol;
-
-	/* Where the linker's symbols are there too, they and DWARF agree. */
-	if (symtab_find(job->symtab, fn->start, &symbol) && symbol.vaddr == fn->start)
-		lines[n - 1].name = symtab_name(job->strings, symbol.name);
-	for (uint32_t i = 0; i < n; i++)
-		add_line(job, &lines[i], true, named);
-}
-
-/* The place for more sources of names: each adds its lines, innermost first, or none. */
-static void add_lines(struct names_job *job, uint64_t pc, struct msg_named *named)
-{
-	struct goline line = { 0 };
-	struct symbol symbol;
-	struct gofunc fn;
-
-	named->first_line = job->msg.nlines;
-	if (job->go && gopclntab_find(job->go, pc, &fn))
-		add_go_lines(job, &fn, pc, named);
-	if (named->nlines || !symtab_find(job->symtab, pc, &symbol))
-		return;
-	line.name = symtab_name(job->strings, symbol.name);
-	/* What the table of a Go program leaves out is C. */
-	add_line(job, &line, job->elf->is_go && !job->go, named);
-}
-
-static void name_address(struct names_job *job, const struct msg_addr *addr, struct msg_named *named)
-{
-	const struct msg_segment *s = elffile_segment_of_offset(job->elf, addr->offset);
-	bool is_return = addr->flags & MSG_ADDR_RETURN;
-
-	*named = (struct msg_named){ .vaddr = addr->offset, .segment = UINT32_MAX };
-	if (!s)
-		return;
-	named->vaddr = addr->offset - s->offset + s->vaddr;
-	named->segment = (uint32_t)(s - job->elf->segments);
-	add_lines(job, is_return && addr->offset > s->offset ? named->vaddr - 1 : named->vaddr, named);
-}
-
-static void name_all(struct names_job *job, const struct msg_request *req)
-{
-	struct msg_names *m = &job->msg;
-
-	memcpy(m->build_id, job->elf->build_id, job->elf->build_id_len);
-	m->build_id_len = job->elf->build_id_len;
-	memcpy(m->segments, job->elf->segments, job->elf->nsegments * sizeof(m->segments[0]));
-	m->nsegments = job->elf->nsegments;
-	for (uint32_t i = 0; i < req->naddrs; i++)
-		name_address(job, &req->addrs[i], &m->named[i]);
-}
-
-/* As if the file were unreadable. */
-static void unname_all(struct names_job *job, const struct msg_request *req, enum msg_file_result why)
-{
-	struct msg_names *m = &job->msg;
-
-	msg_names_fini(m);
-	*m = (struct msg_names){ .id = req->id, .file_id = req->file_id, .result = why, .nnamed = req->naddrs };
-	m->named = mem_calloc(req->naddrs, sizeof(*m->named));
-	for (uint32_t i = 0; i < req->naddrs; i++)
-		m->named[i] = (struct msg_named){ .vaddr = req->addrs[i].offset, .segment = UINT32_MAX };
-}
-
-void answer_names(struct handles *h, const struct msg_request *req, int fd, struct bufw *out)
-{
-	CLEANUP_FREE struct names_job *job = mem_calloc(1, sizeof(*job));
-	struct handle *handle;
-	int err;
-
-	unname_all(job, req, MSG_FILE_OK);
-	err = handles_open(h, req->file_id, fd, &handle);
-	if (err) {
-		job->msg.result = file_result(err);
-	} else {
-		job->elf = handle->elf;
-		job->symtab = handles_symtab(h, handle);
-		job->go = handles_go(handle);
-		job->strings = symtab_strings(job->symtab, job->elf);
-		name_all(job, req);
-		if (elffile_damaged(job->elf)) {
-			unname_all(job, req, MSG_FILE_UNREADABLE);
-			handles_forget(h, handle);
-		} else {
-			drop_pages_after(req, job->elf);
-		}
-	}
-	msg_names_encode(out, &job->msg);
-	if (bufw_end(out) < 0)
-		mem_check(NULL);
-	msg_names_fini(&job->msg);
-	free(job->keys);
 }
