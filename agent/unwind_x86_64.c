@@ -28,12 +28,10 @@ enum unwind_step unwind_arch_frame_pointer(struct unwind_cursor *c)
 							 !(c->in->flags & ABI_F_TOP_KNOWN)) ?
 			       UNWIND_STEP_TRUNCATED :
 			       UNWIND_STEP_NO_CFI;
-	if (ra == 0 && saved != 0)
+	/* Zeros lie everywhere: at the end of a guess they prove no end of a stack. */
+	if (ra == 0)
 		return UNWIND_STEP_NO_CFI;
 	c->floor = rbp + 16;
-	if (ra == 0)
-		return UNWIND_STEP_END;
-
 	c->regs[ABI_X86_RBP] = saved;
 	c->regs[ABI_X86_RSP] = rbp + 16;
 	c->regs[ABI_X86_RIP] = ra;

@@ -315,8 +315,11 @@ static void a_frame_pointer_that_is_none_ends_with_no_cfi(void **state)
 	w->in.regs[RBP] = SP + 0x40;
 	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
 	EXPECT(w, UNWIND_NO_CFI, LEAF);
-	/* 0, but with a frame pointer: no proof of an end. */
+	/* 0, with a frame pointer or without: no proof of an end. */
 	world_word(w, SP + 0x48, 0);
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+	EXPECT(w, UNWIND_NO_CFI, LEAF);
+	world_word(w, SP + 0x40, 0);
 	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
 	EXPECT(w, UNWIND_NO_CFI, LEAF);
 	/* Code, but no call before it; and a function's first byte proves nothing here. */
