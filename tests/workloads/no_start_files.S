@@ -1,5 +1,5 @@
 /*
- * no_start_files - a program of its own _start, without libc, for about a second of CPU time.
+ * no_start_files - a program of its own _start, without libc, for a second of CPU time or more.
  *
  * Expected, root first: _start, a, spin. Built as no_start_cfi (of a and spin, not of _start) and
  * no_start_debug (the same in .debug_frame alone).
@@ -32,8 +32,8 @@ a:
 	.type spin, @function
 spin:
 	.cfi_startproc
-	mov	$2000000000, %rcx
-1:	dec	%rcx
+	mov	$4000000000, %ecx
+1:	dec	%ecx
 	jnz	1b
 	ret
 	.cfi_endproc

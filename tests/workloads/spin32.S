@@ -1,5 +1,5 @@
 /*
- * spin32 - a 32-bit program: a, b and spin for about a second of CPU time.
+ * spin32 - a 32-bit program: a, b and spin for a second of CPU time or more.
  *
  * Expected: the frame of spin, marked as 32-bit.
  */
@@ -19,7 +19,7 @@ a:
 spin:
 	push	%ebp
 	mov	%esp, %ebp
-	mov	$2000000000, %ecx
+	mov	$4000000000, %ecx
 1:	dec	%ecx
 	jnz	1b
 	pop	%ebp
