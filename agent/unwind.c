@@ -346,6 +346,9 @@ static void walk_init(struct walk *w, const struct unwind_input *in, const struc
 	ret->root_cfa = ret->missing = ret->used = 0;
 	memset(&w->c, 0, sizeof(w->c));
 	memcpy(w->c.regs, in->regs, nregs * sizeof(*in->regs));
+	/* rt_sigreturn(2) does not return: behind its call stands another function, or nothing. */
+	if (in->flags & ABI_F_SIGRETURN)
+		w->c.regs[UNWIND_PC] -= UNWIND_SYSCALL_LEN;
 	w->c.in = in;
 	w->c.window = in->windows;
 	w->c.used = 1;

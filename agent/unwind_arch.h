@@ -18,6 +18,7 @@ enum {
 	UNWIND_SP = ABI_X86_RSP,
 	UNWIND_FP = ABI_X86_RBP,
 	UNWIND_NREGS = ABI_X86_NREGS,
+	UNWIND_SYSCALL_LEN = 2,	/* bytes of the instruction that calls the kernel */
 };
 #define UNWIND_BIT(reg) (1ull << (reg))
 #else

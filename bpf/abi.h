@@ -72,6 +72,7 @@ enum {
 	ABI_F_LAST = 1 << 8,		/* last part of its sample */
 	ABI_F_ON_ALTSTACK = 1 << 9,	/* sp is inside the thread's sigaltstack */
 	ABI_F_ON_G0 = 1 << 10,		/* a Go thread on its system stack */
+	ABI_F_SIGRETURN = 1 << 11,	/* in rt_sigreturn(2), the signal's frame still in place: the pc is past the call */
 };
 
 struct abi_record {

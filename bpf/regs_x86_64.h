@@ -14,6 +14,8 @@
 #define REGS_SP ABI_X86_RSP
 #define REGS_PC ABI_X86_RIP
 
+#define REGS_NR_SIGRETURN 15 /* rt_sigreturn(2) of 64-bit code */
+
 #define REGS_USER_PAGE_SHIFT 12
 #define REGS_USER_END (1ull << 56) /* of five-level page tables, the larger */
 

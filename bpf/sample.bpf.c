@@ -130,7 +130,7 @@ static __always_inline bool read_entry_frame(struct task_struct *task, struct re
 	return at && !bpf_probe_read_kernel(ret, sizeof(*ret), (void *)at);
 }
 
-/* Whether the user side is 32-bit code, as flags; sets w->has_regs and *ret_sp. */
+/* What the user side is doing, as flags; sets w->has_regs and *ret_sp. */
 static __always_inline __u32 read_user(struct regs_context *ctx, struct task_struct *task,
 				       struct work *w, __u64 *ret_sp)
 {
@@ -152,7 +152,10 @@ static __always_inline __u32 read_user(struct regs_context *ctx, struct task_str
 		return ABI_F_KERNEL_THREAD;
 	*ret_sp = w->entered.sp;
 	w->has_regs = true;
-	return regs_compat32(w->entered.cs) ? ABI_F_COMPAT32 : 0;
+	if (regs_compat32(w->entered.cs))
+		return ABI_F_COMPAT32;
+	/* Once it has put the registers back, the kernel forgets which call it was. */
+	return w->entered.orig_ax == REGS_NR_SIGRETURN ? ABI_F_SIGRETURN : 0;
 }
 
 /* What a task is, and where its user side, if it has one. */

@@ -207,10 +207,11 @@ static uint32_t row_by_go_name(struct rows_job *job)
 	if (kind != GOLANG_SWITCH)
 		return UINT32_MAX;
 	start += golang_switched(kind, elffile_at(job->elf, start)).from;
-	if (job->pc < start)
+	/* Behind pop %rbp, which the byte before tells, the frame is gone. */
+	if (job->pc < start || code_ends_with_pop_rbp(elffile_before(job->elf, job->pc, 1)))
 		return UINT32_MAX;
 	golang_switch_state(&state);
-	return rowset_add(&job->rows, offset_of(job, start), offset_of(job, end), 0, &state, UINT32_MAX);
+	return rowset_add(&job->rows, offset_of(job, job->pc), offset_of(job, job->pc) + 1, 0, &state, UINT32_MAX);
 }
 
 /* Where the code of the entry point ends: at ENTRY_LEN, or where CFI or a symbol tells of another function. */
@@ -240,18 +241,29 @@ static uint32_t row_of_entry(struct rows_job *job)
 	return rowset_add_end(&job->rows, offset_of(job, entry), offset_of(job, end));
 }
 
+/* Whether this is an instruction of a trampoline that ends a signal handler, which begins at *ret_start. */
+static bool find_sigreturn(const struct rows_job *job, uint64_t vaddr, uint64_t *ret_start)
+{
+	uint32_t before;
+
+	if (!code_is_sigreturn(elffile_before(job->elf, vaddr, CODE_SIGRETURN_LEN), elffile_at(job->elf, vaddr), &before))
+		return false;
+	*ret_start = vaddr - before;
+	return true;
+}
+
 /*
  * A signal handler returns to the first byte of the trampoline, of which the byte before is another
  * function's; so this looks at the address itself. CFI may be wrong (Go) or missing (musl) there.
  */
 static uint32_t row_of_sigreturn(struct rows_job *job, uint64_t vaddr)
 {
-	uint64_t end = job->segment->vaddr + job->segment->file_bytes;
+	uint64_t start, end = job->segment->vaddr + job->segment->file_bytes;
 
-	if (!code_is_sigreturn(elffile_at(job->elf, vaddr)))
+	if (!find_sigreturn(job, vaddr, &start))
 		return UINT32_MAX;
-	return rowset_add_sigreturn(&job->rows, offset_of(job, vaddr),
-				    offset_of(job, MIN(vaddr + CODE_SIGRETURN_LEN, end)));
+	return rowset_add_sigreturn(&job->rows, offset_of(job, start),
+				    offset_of(job, MIN(start + CODE_SIGRETURN_LEN, end)));
 }
 
 static bool is_in_plt(const struct rows_job *job)
@@ -290,11 +302,12 @@ static uint32_t find_row(struct rows_job *job, uint64_t vaddr)
 	struct gofunc fn;
 	bool has_fde;
 	struct fde fde;
+	uint64_t start;
 	uint32_t row;
 
 	if (find_done(job, &row))
 		return row;
-	if (find_go(job, job->pc, &fn) && !code_is_sigreturn(elffile_at(job->elf, vaddr))) {
+	if (find_go(job, job->pc, &fn) && !find_sigreturn(job, vaddr, &start)) {
 		row = rows_of_go(job, &fn);
 		/* Of C code that Go's linker put in, its table has nothing but names. */
 		if (row != UINT32_MAX)
@@ -334,7 +347,7 @@ static struct msg_result answer_address(struct rows_job *job, const struct msg_a
 	const struct msg_segment *s = elffile_segment_of_offset(job->elf, addr->offset);
 	bool is_return = addr->flags & MSG_ADDR_RETURN;
 	struct msg_result result = { 0 };
-	uint64_t vaddr;
+	uint64_t vaddr, start;
 	uint32_t row;
 
 	if (!s || !(s->flags & PF_X))
@@ -345,7 +358,7 @@ static struct msg_result answer_address(struct rows_job *job, const struct msg_a
 		result.flags |= MSG_RES_AFTER_CALL;
 	if (is_function_start(job, vaddr))
 		result.flags |= MSG_RES_FUNCTION_START;
-	if (addr->flags & MSG_ADDR_HAVE_ROW && !code_is_sigreturn(elffile_at(job->elf, vaddr)))
+	if (addr->flags & MSG_ADDR_HAVE_ROW && !find_sigreturn(job, vaddr, &start))
 		return result;
 	job->segment = s;
 	job->pc = is_return && addr->offset > s->offset ? vaddr - 1 : vaddr;

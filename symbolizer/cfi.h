@@ -14,6 +14,7 @@
 
 enum {
 	CFI_RAX = 0,
+	CFI_RDX = 1,
 	CFI_RBX = 3,
 	CFI_RBP = 6,
 	CFI_RSP = 7,

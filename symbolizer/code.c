@@ -115,11 +115,25 @@ bool code_is_clone(struct bytes before, struct bytes at)
 	return false;
 }
 
-bool code_is_sigreturn(struct bytes at)
+bool code_is_sigreturn(struct bytes before, struct bytes at, uint32_t *ret_before)
 {
 	static const uint8_t trampoline[CODE_SIGRETURN_LEN] = { 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05 };
 
-	return at.len >= sizeof(trampoline) && memcmp(at.p, trampoline, sizeof(trampoline)) == 0;
+	for (uint32_t done = 0; done <= CODE_SIGRETURN_CALL; done += CODE_SIGRETURN_CALL) {
+		if (before.len < done || at.len < sizeof(trampoline) - done ||
+		    memcmp(at.p, trampoline + done, sizeof(trampoline) - done) != 0)
+			continue;
+		if (done && memcmp(before.p + before.len - done, trampoline, done) != 0)
+			continue;
+		*ret_before = done;
+		return true;
+	}
+	return false;
+}
+
+bool code_ends_with_pop_rbp(struct bytes before)
+{
+	return before.len > 0 && before.p[before.len - 1] == 0x5d;
 }
 
 bool code_is_frame_setup(struct bytes at)

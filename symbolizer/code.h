@@ -12,6 +12,7 @@
 enum {
 	CODE_CALL_MAX = 7,	/* bytes of a near call from its opcode; prefixes stand before it */
 	CODE_SIGRETURN_LEN = 9,
+	CODE_SIGRETURN_CALL = 7,	/* where in it the system call is */
 	CODE_PLT_BEFORE = 6,
 	CODE_CLONE_LEN = 10,
 };
@@ -35,8 +36,14 @@ uint32_t code_plt_cfa(struct bytes before, struct bytes at);
  */
 bool code_is_clone(struct bytes before, struct bytes at);
 
-/* Whether these bytes begin with `mov $15, %rax; syscall`, the trampoline that ends a signal handler. */
-bool code_is_sigreturn(struct bytes at);
+/*
+ * Whether the pc between these bytes is at an instruction of `mov $15, %rax; syscall`, the trampoline that ends
+ * a signal handler; then *ret_before is how many of its bytes stand before.
+ */
+bool code_is_sigreturn(struct bytes before, struct bytes at, uint32_t *ret_before);
+
+/* Whether the last of these bytes can be `pop %rbp`. */
+bool code_ends_with_pop_rbp(struct bytes before);
 
 /* Whether these bytes begin with `push %rbp; mov %rsp, %rbp`. */
 bool code_is_frame_setup(struct bytes at);

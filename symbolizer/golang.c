@@ -8,7 +8,7 @@
 enum {
 	SAVED_RBP = -16,	/* from the CFA */
 	SETUP_LEN = 4,		/* push %rbp; mov %rsp, %rbp */
-	CALL_LEN = 2,		/* call *%rax */
+	LEAVES_SYSTEM_LEN = 4,	/* mov 0x38(%rax), %rsp */
 	CODE_MAX = 512,		/* bytes of a function that are looked at */
 	PLACE_MAX = 64,		/* for the first look at g */
 };
@@ -29,24 +29,43 @@ static size_t find_code(struct bytes code, size_t from, const char *text, size_t
 	return found ? (size_t)(found - code.p) : 0;
 }
 
-/* What asmcgocall of Go 1.20 and before does with the stack, as offsets in it. */
+/* Behind the next of these instructions, as an offset in the function; SIZE_MAX: it is not there. */
+static size_t behind(struct bytes code, size_t from, const char *text, size_t len)
+{
+	size_t at = find_code(code, from, text, len);
+
+	return at ? at + len : SIZE_MAX;
+}
+
+/* What asmcgocall of Go 1.20 and before does with the stack: offsets behind the instruction that does it. */
 struct cgo_code {
-	size_t leaves;		/* mov 0x38(%rsi), %rsp */
-	size_t calls;		/* on the system stack, g and depth stored */
-	size_t calls_there;	/* when it was on it already, the old rsp stored */
+	size_t left;		/* mov 0x38(%rsi), %rsp, with the old rsp in rdx */
+	size_t stored;		/* g and depth, on the system stack */
+	size_t back;		/* mov %rsi, %rsp, behind the call */
+	size_t aligned;		/* when it was there already: sub $N, %rsp, with the old rsp in rdx */
+	size_t stored_there;	/* the old rsp */
+	size_t back_there;
+	size_t end;
 };
 
 static bool read_cgo_code(struct bytes code, struct cgo_code *ret)
 {
-	size_t g, depth, old;
+	static const char call_rax[] = "\xff\xd0", mov_rsi_rsp[] = "\x48\x89\xf4";
+	size_t at;
 
-	ret->leaves = find_code(code, 0, "\x48\x8b\x66\x38", 4);
-	g = find_code(code, ret->leaves, "\x48\x89\x7c\x24\x30", 5);
-	depth = find_code(code, g, "\x48\x89\x7c\x24\x28", 5);
-	ret->calls = find_code(code, depth, "\xff\xd0", CALL_LEN);
-	old = find_code(code, ret->calls, "\x48\x89\x54\x24\x28", 5);
-	ret->calls_there = find_code(code, old, "\xff\xd0", CALL_LEN);
-	return ret->leaves && g && depth && ret->calls && old && ret->calls_there;
+	at = behind(code, 0, "\x48\x89\xe2", 3); /* mov %rsp, %rdx */
+	at = ret->left = behind(code, at, "\x48\x8b\x66\x38", 4);
+	at = behind(code, at, "\x48\x89\x7c\x24\x30", 5); /* mov %rdi, 0x30(%rsp): g */
+	at = ret->stored = behind(code, at, "\x48\x89\x7c\x24\x28", 5);
+	at = behind(code, at, call_rax, 2);
+	at = ret->back = behind(code, at, mov_rsi_rsp, 3);
+	at = behind(code, at, "\x48\x83\xec", 3);
+	ret->aligned = at + 1; /* behind N */
+	at = ret->stored_there = behind(code, at, "\x48\x89\x54\x24\x28", 5);
+	at = behind(code, at, call_rax, 2);
+	at = ret->back_there = behind(code, at, mov_rsi_rsp, 3);
+	ret->end = behind(code, at, "\xc3", 1);
+	return ret->end != SIZE_MAX;
 }
 
 /* Whether these bytes begin with `sub $N, %rsp; mov %rbp, N-8(%rsp)`: compiled code, from before Go 1.21. */
@@ -79,14 +98,14 @@ static bool calls_vdso(struct bytes name)
 	return false;
 }
 
-/* From behind the first instruction up to the second. */
+/* From behind the first instruction to behind the second. */
 static struct golang_span span_between(struct bytes code, const char *first, size_t first_len,
 				       const char *second, size_t second_len)
 {
 	size_t from = find_code(code, 0, first, first_len);
 	size_t to = from ? find_code(code, from, second, second_len) : 0;
 
-	return to ? (struct golang_span){ from + first_len, to } : (struct golang_span){ 0, 0 };
+	return to ? (struct golang_span){ from + first_len, to + second_len } : (struct golang_span){ 0, 0 };
 }
 
 struct golang_span golang_switched(enum golang_kind kind, struct bytes code)
@@ -208,18 +227,40 @@ static void switched_state(enum golang_kind kind, const struct cfi_state *frame,
 	}
 }
 
+/*
+ * The rows of [from, to), on the other stack. At the instruction with which systemstack leaves it, g is the
+ * goroutine again, in rax, and nobody waits any more.
+ */
+static bool give_switched(const struct golang_rows *g, uint64_t from, uint64_t to, const struct cfi_state *state)
+{
+	/* DW_OP_breg0 0x38; DW_OP_deref; DW_OP_plus_uconst 8 */
+	static const uint8_t leaving[] = { DW_OP_breg0, 0x38, DW_OP_deref, DW_OP_plus_uconst, 8 };
+	struct golang_span span = golang_switched(g->kind, elffile_at(g->file, g->start));
+	uint64_t last = MIN(MAX(from, g->start + span.to - LEAVES_SYSTEM_LEN), to);
+	struct cfi_state switched;
+
+	switched_state(g->kind, state, &switched);
+	if (g->kind != GOLANG_SYSTEM)
+		return from >= to || g->fn(g->arg, from, to, &switched);
+	if (from < last && !g->fn(g->arg, from, last, &switched))
+		return false;
+	switched.cfa = (struct cfi_rule){ .kind = CFI_VAL_EXPRESSION, .expr = { leaving, sizeof(leaving) } };
+	return last >= to || g->fn(g->arg, last, to, &switched);
+}
+
 /* Rows of [start, end): before the switch of stack, on the other one, and after it. */
 static bool give(const struct golang_rows *g, uint64_t start, uint64_t end, const struct cfi_state *state)
 {
 	struct golang_span span = golang_switched(g->kind, elffile_at(g->file, g->start));
 	uint64_t from = MIN(MAX(start, g->start + span.from), end), to = MIN(MAX(from, g->start + span.to), end);
-	struct cfi_state switched;
+	bool is_back = span.to == UINT32_MAX && state->cfa.kind == CFI_REGISTER && state->cfa.off == 8 &&
+		       g->kind != GOLANG_MORESTACK;
 
-	if (!span.to)
+	/* A function whose frame is gone has left the other stack before. */
+	if (!span.to || is_back)
 		return g->fn(g->arg, start, end, state);
-	switched_state(g->kind, state, &switched);
-	return (start >= from || g->fn(g->arg, start, from, state)) &&
-	       (from >= to || g->fn(g->arg, from, to, &switched)) && (to >= end || g->fn(g->arg, to, end, state));
+	return (start >= from || g->fn(g->arg, start, from, state)) && give_switched(g, from, to, state) &&
+	       (to >= end || g->fn(g->arg, to, end, state));
 }
 
 bool golang_row(void *rows, uint64_t start, uint64_t end, const struct cfi_state *state)
@@ -287,20 +328,29 @@ void golang_cgo_rows(const struct golang_rows *g)
 		DW_OP_breg7, 0x28, DW_OP_deref, DW_OP_minus, DW_OP_plus_uconst, 8,
 	};
 	static const uint8_t there[] = { DW_OP_breg7, 0x28, DW_OP_deref, DW_OP_plus_uconst, 8 };
-	struct cfi_state state = {
-		.cfa = { .kind = CFI_REGISTER, .reg = CFI_RSP, .off = 8 },
-		.regs[CFI_RIP] = { .kind = CFI_OFFSET, .off = -8 },
-	};
+	struct cfi_state state = { .regs[CFI_RIP] = { .kind = CFI_OFFSET, .off = -8 } };
+	const struct cfi_rule on_top = { .kind = CFI_REGISTER, .reg = CFI_RSP, .off = 8 };
+	const struct cfi_rule in_rdx = { .kind = CFI_REGISTER, .reg = CFI_RDX, .off = 8 };
 	struct cgo_code at;
+	uint64_t from = 0;
+	bool ok = read_cgo_code(elffile_at(g->file, g->start), &at);
+	const struct {
+		uint64_t to;
+		struct cfi_rule cfa;
+	} rows[] = {
+		{ at.left, on_top },
+		{ at.stored, in_rdx },
+		{ at.back, { .kind = CFI_VAL_EXPRESSION, .expr = { left, sizeof(left) } } },
+		{ at.aligned, on_top },
+		{ at.stored_there, in_rdx },
+		{ at.back_there, { .kind = CFI_VAL_EXPRESSION, .expr = { there, sizeof(there) } } },
+		{ at.end, on_top },
+	};
 
-	if (!read_cgo_code(elffile_at(g->file, g->start), &at) ||
-	    !g->fn(g->arg, g->start, g->start + at.leaves, &state))
-		return;
-	state.cfa = (struct cfi_rule){ .kind = CFI_VAL_EXPRESSION, .expr = { left, sizeof(left) } };
-	if (!g->fn(g->arg, g->start + at.calls, g->start + at.calls + CALL_LEN, &state))
-		return;
-	state.cfa.expr = (struct bytes){ there, sizeof(there) };
-	g->fn(g->arg, g->start + at.calls_there, g->start + at.calls_there + CALL_LEN, &state);
+	for (size_t i = 0; ok && i < ARRAY_SIZE(rows); from = rows[i++].to) {
+		state.cfa = rows[i].cfa;
+		ok = g->fn(g->arg, g->start + from, g->start + rows[i].to, &state);
+	}
 }
 
 void golang_run(struct golang_rows *rows, struct gopclntab *t, const struct gofunc *fn)

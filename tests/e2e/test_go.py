@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 
 import harness
 import pprof
@@ -166,3 +167,65 @@ def test_go_build_is_complete():
     check_complete("go build", stacks)
     unnamed = [s for s in stacks if any(n.startswith(f"{s.comm}+0x") for n in s.names)]
     assert total(unnamed) < 0.01 * total(stacks), harness.worst(unnamed)
+
+
+#: What the runtime's assembly does with the stack, as objdump writes it.
+MOVES = re.compile(
+    r"(?P<push>push )|(?P<pop>pop )|sub +\$(?P<grown>0x\w+),%rsp|add +\$(?P<shrunk>0x\w+),%rsp"
+    r"|(?P<frame>mov +%rsp,%rbp|lea +0x\w+\(%rsp\),%rbp)|(?P<unframe>mov +0x\w+\(%rsp\),%rbp)"
+    r"|(?P<keep>mov +%rsp,%rdx)|(?P<switch>mov +(0x\w+\(%\w+\)|%\w+),%rsp)|(?P<align>and +\$0xf+0,%rsp)"
+)
+
+
+def output(argv):
+    return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def after(code, depth, framed):
+    """How far the CFA is above sp behind an instruction, and whether there is a frame."""
+    move = MOVES.match(code)
+    if not move:
+        return depth, framed
+    depth += 8 * bool(move["push"]) - 8 * bool(move["pop"])
+    depth += int(move["grown"] or "0", 16) - int(move["shrunk"] or "0", 16)
+    if move["frame"]:
+        return depth, True
+    return depth, framed and not move["unframe"] and not (move["pop"] and "%rbp" in code)
+
+
+def places(program, function):
+    """Each instruction's offset in the file, whether it runs on another stack, and what the CFA can be."""
+    disassemble = ["/usr/bin/objdump", "-d", "--no-show-raw-insn", f"--disassemble={function}"]
+    text = output([*disassemble, program])
+    load = re.search(r"LOAD +(0x\w+) (0x\w+) 0x\w+ 0x\w+ 0x\w+ R E", output(["/usr/bin/readelf", "-lW", program]))
+    bias = int(load[2], 16) - int(load[1], 16)
+    depth, framed, away, kept, jumps = 8, False, False, None, {}
+    for address, code in re.findall(r"^ +(\w+):\t(.*)$", text, re.M):
+        at = int(address, 16)
+        depth, framed, away = jumps.get(at, (depth, framed, away))
+        if not code.startswith("int"):
+            yield at - bias, away, {f"rsp+{depth}", "rbp+16" if framed else "", f"rdx+{kept}"}
+        move, jump = MOVES.match(code), re.match(r"j\w+ +(\w+)", code)
+        if jump:
+            jumps.setdefault(int(jump[1], 16), (depth, framed, away))
+        if move and move["keep"]:
+            kept = depth
+        if move and (move["switch"] or move["align"]):
+            # What is aligned is the other stack already, or is left for it.
+            depth, away = (depth, True) if move["align"] else (kept or depth, not away)
+        elif not away:
+            depth, framed = after(code, depth, framed)
+
+
+def test_each_instruction_that_switches_stacks_has_its_row():
+    program, wrong, seen = workload("go_cgo"), [], 0
+    for function in ["systemstack", "asmcgocall", "cgocallback"]:
+        for offset, away, right in places(program, f"runtime.{function}.abi0"):
+            text = output([os.path.join(harness.BIN, "flamed-symbolizer"), "--file", program, "--dump", "rows", "--at", hex(offset)])
+            rows = re.findall(r"^(\w+)-(\w+) cfa=(\S+)", text, re.M)
+            cfa = [c for start, end, c in rows if int(start, 16) <= offset < int(end, 16)]
+            seen += away
+            if not cfa or (cfa[0].startswith("rsp") if away else cfa[0] not in right):
+                wrong.append(f"{function} {offset:#x}: {cfa}, not one of {right}")
+    assert seen > 20, "no instruction on another stack was seen"
+    assert not wrong, "\n".join(wrong)

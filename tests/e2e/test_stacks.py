@@ -94,6 +94,9 @@ OTHERS = {
 #: Thousands of processes and threads a second, of which the kernel may lose some records.
 STORMS = {
     "vfork_loop": ["vfork_loop", "1"],
+    "signals, glibc": ["own_sigreturn", "glibc", "1", "signals"],
+    "signals, no_cfi": ["own_sigreturn", "no_cfi", "1", "signals"],
+    "signals, wrong_cfi": ["own_sigreturn", "wrong_cfi", "1", "signals"],
     "short_threads": ["short_threads", "1"],
 }
 
@@ -182,6 +185,18 @@ def test_threads_that_end_at_once_have_their_roots():
     check_complete("short threads", stacks, RATE)
     cloning = [s for s in stacks if "__do_sys_clone3" in s.names]
     check_chain("in clone3", cloning, f"^{PROGRAM};make_thread;pthread_create;", RATE, at_least=10)
+
+
+def test_inside_rt_sigreturn_the_stack_is_still_the_handlers():
+    for name in STORMS:
+        if not name.startswith("signals"):
+            continue
+        stacks = storms().of(name, "own_sigreturn")
+        check_complete(name, stacks, RATE)
+        check_chain(name, [s for s in stacks if "signals" in s.names], f"^{PROGRAM};signals(;|$)", RATE)
+        # Of the system call's first half; in the second the registers are back.
+        inside = f"^{PROGRAM};signals;[^;]+;[^;]+;entry_SYSCALL_64_after_hwframe;.*rt_sigreturn(;|$)"
+        assert any(re.search(inside, s.folded) for s in stacks), f"{name}: none inside:{harness.worst(stacks)}"
 
 
 def test_libraries_that_come_and_go_leave_no_wrong_frame():

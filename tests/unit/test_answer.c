@@ -222,8 +222,17 @@ static void a_trampoline_without_cfi_is_a_signal_frame(void **state UNUSED)
 		assert_int_equal(row.nrules, 15);
 		msg_rows_fini(&m);
 	}
-	assert_false(ask_row(&p, at + 1, 0, &row, &m) & MSG_RES_ROW);
+	/* At its system call all is as at its begin; there is no other instruction. */
+	assert_true(ask_row(&p, at + CODE_SIGRETURN_CALL, 0, &row, &m) & MSG_RES_ROW);
+	assert_int_equal(row.start, at);
+	assert_int_equal(row.end, at + CODE_SIGRETURN_LEN);
 	msg_rows_fini(&m);
+	for (uint64_t i = 1; i < CODE_SIGRETURN_LEN; i++) {
+		if (i == CODE_SIGRETURN_CALL)
+			continue;
+		assert_false(ask_row(&p, at + i, 0, &row, &m) & MSG_RES_ROW);
+		msg_rows_fini(&m);
+	}
 	program_fini(&p);
 }
 
@@ -518,21 +527,21 @@ static void go_code_on_another_stack_is_known_by_its_moves(void **state UNUSED)
 	static const char systemstack[] = "\x90\x48\x89\xdc\xff\xd7\x48\x8b\x60\x38\xc3";
 	static const char callback[] = "\x55\x48\x89\xfc\xff\xd0\x48\x8b\x66\x38\xc3";
 	static const char clock[] = "\x90\x49\x89\xe4\xff\xd0\x4c\x89\xe4\xc3";
-	static const char cgo[] = "\x90\x48\x8b\x66\x38\x48\x89\x7c\x24\x30\x48\x89\x7c\x24\x28\xff\xd0"
-				  "\x90\x48\x89\x54\x24\x28\xff\xd0";
+	static const char cgo[] = "\x90\x48\x89\xe2\x48\x8b\x66\x38\x48\x89\x7c\x24\x30\x48\x89\x7c\x24\x28\xff\xd0"
+				  "\x48\x89\xf4\xc3\x48\x83\xec\x40\x48\x89\x54\x24\x28\xff\xd0\x48\x89\xf4\xc3";
 	static const char wrapper[] = "\x48\x83\xec\x20\x48\x89\x6c\x24\x18";
 	struct golang_span span = golang_switched(GOLANG_SYSTEM, (struct bytes){ (const uint8_t *)systemstack, 10 });
 
 	assert_int_equal(kind("runtime.systemstack.abi0", systemstack), GOLANG_SYSTEM);
 	assert_int_equal(span.from, 4);
-	assert_int_equal(span.to, 6);
+	assert_int_equal(span.to, 10); /* the instruction with which it leaves is still on the other stack */
 	assert_int_equal(kind("runtime.cgocallback", callback), GOLANG_CALLBACK);
 	assert_int_equal(kind("runtime.cgocallback", clock), GOLANG_NO_RULE);
 	assert_int_equal(kind("time.now", clock), GOLANG_VDSO);
 	assert_int_equal(kind("time.now", callback), GOLANG_PLAIN);
 	assert_int_equal(kind("time.Now", clock), GOLANG_PLAIN);
 	assert_int_equal(kind("runtime.asmcgocall", cgo), GOLANG_CGO);
-	assert_int_equal(kind("runtime.asmcgocall", cgo + 1), GOLANG_NO_RULE);
+	assert_int_equal(kind("runtime.asmcgocall", cgo + 2), GOLANG_NO_RULE);
 	assert_int_equal(kind("runtime.asmcgocall", wrapper), GOLANG_PLAIN);
 }
 

@@ -1,11 +1,12 @@
 /*
- * own_sigreturn CASE [SECONDS] - a handler whose trampoline is our own: without CFI (musl), with CFI that
- * does not say that it is a signal's (Go), or glibc's.
+ * own_sigreturn CASE [SECONDS] [signals] - a handler whose trampoline is our own: without CFI (musl), with CFI
+ * that does not say that it is a signal's (Go), or glibc's. With `signals`, as many as fit into the time.
  *
  * Expected, root first: _start, __libc_start_main, (its helper), main, interrupted, the trampoline,
- * handler, spin.
+ * handler, spin; with `signals`: ..., main, signals, and in the system calls of some the trampoline.
  */
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -42,9 +43,12 @@ static NOINLINE void spin(void)
 	while (cpu_ns() < end);
 }
 
+static bool storm;
+
 static NOINLINE void handler(int signo)
 {
-	spin();
+	if (!storm)
+		spin();
 	done = 1;
 	keep((uint64_t)signo);
 }
@@ -54,6 +58,16 @@ static NOINLINE void interrupted(void)
 	while (!done)
 		keep(1);
 	keep(2);
+}
+
+static NOINLINE void signals(void)
+{
+	uint64_t end = cpu_ns() + budget_ns;
+
+	while (cpu_ns() < end)
+		for (int i = 0; i < 1000; i++)
+			syscall(SYS_tgkill, getpid(), getpid(), SIGALRM);
+	keep(3);
 }
 
 int main(int argc, char **argv)
@@ -68,6 +82,11 @@ int main(int argc, char **argv)
 		sa.restorer = strcmp(name, "no_cfi") == 0 ? no_cfi_restorer : wrong_cfi_restorer;
 	if (sa.restorer && syscall(SYS_rt_sigaction, SIGALRM, &sa, NULL, sizeof(sa.mask)) < 0)
 		return 3;
+	storm = argc > 3;
+	if (storm) {
+		signals();
+		return 0;
+	}
 	if (ualarm(1000, 0) != 0)
 		return 3;
 	interrupted();
