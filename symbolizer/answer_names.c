@@ -16,6 +16,8 @@ struct names_job {
 	const struct elffile *elf;
 	const struct symtab *symtab;
 	struct gopclntab *go;	/* NULL: not Go's */
+	struct dwarf *dwarf;	/* NULL: no debug information */
+	const struct sections *sections;	/* for it */
 	struct bytes strings;
 	struct msg_names msg;
 	uint32_t cap_functions, cap_lines, cap_keys;
@@ -31,7 +33,7 @@ static char *copy_text(struct bytes text)
 	return mem_check(strdup(d.name));
 }
 
-static uint32_t add_function(struct names_job *job, const struct goline *line, bool is_go)
+static uint32_t add_function(struct names_job *job, const struct srcline *line, bool is_go)
 {
 	struct key key = { line->name.p, line->file.p };
 	struct msg_names *m = &job->msg;
@@ -58,7 +60,7 @@ static uint32_t add_function(struct names_job *job, const struct goline *line, b
 	return m->nfunctions++;
 }
 
-static void add_line(struct names_job *job, const struct goline *line, bool is_go, struct msg_named *named)
+static void add_line(struct names_job *job, const struct srcline *line, bool is_go, struct msg_named *named)
 {
 	uint32_t function = add_function(job, line, is_go);
 	struct msg_names *m = &job->msg;
@@ -70,9 +72,37 @@ static void add_line(struct names_job *job, const struct goline *line, bool is_g
 	named->nlines++;
 }
 
+/* What the symbol table has at an address; empty where it has nothing. */
+static struct bytes symbol_at(const struct names_job *job, uint64_t pc)
+{
+	struct symbol symbol;
+
+	if (!symtab_find(job->symtab, pc, &symbol))
+		return (struct bytes){ NULL, 0 };
+	return symtab_name(job->strings, symbol.name);
+}
+
+static bool is_mangled(struct bytes name)
+{
+	return name.len > 2 && name.p[0] == '_' && (name.p[1] == 'Z' || name.p[1] == 'R');
+}
+
+static void add_dwarf_lines(struct names_job *job, uint64_t pc, struct msg_named *named)
+{
+	struct srcline lines[DWARF_LINES_MAX];
+	uint32_t n = dwarf_lines(job->dwarf, job->sections, job->elf, pc, lines);
+	struct bytes symbol = symbol_at(job, pc);
+
+	/* Assembly has its names in the symbol table alone, and lambdas their whole ones. */
+	if (n && symbol.len && (!lines[n - 1].name.len || (is_mangled(symbol) && !is_mangled(lines[n - 1].name))))
+		lines[n - 1].name = symbol;
+	for (uint32_t i = 0; i < n; i++)
+		add_line(job, &lines[i], false, named);
+}
+
 static void add_go_lines(struct names_job *job, const struct gofunc *fn, uint64_t pc, struct msg_named *named)
 {
-	struct goline lines[GOPCLNTAB_LINES_MAX];
+	struct srcline lines[GOPCLNTAB_LINES_MAX];
 	uint32_t n = gopclntab_lines(job->go, fn, pc, lines);
 	struct symbol symbol;
 
@@ -86,16 +116,17 @@ static void add_go_lines(struct names_job *job, const struct gofunc *fn, uint64_
 /* The place for more sources of names: each adds its lines, innermost first, or none. */
 static void add_lines(struct names_job *job, uint64_t pc, struct msg_named *named)
 {
-	struct goline line = { 0 };
-	struct symbol symbol;
+	struct srcline line = { 0 };
 	struct gofunc fn;
 
 	named->first_line = job->msg.nlines;
 	if (job->go && gopclntab_find(job->go, pc, &fn))
 		add_go_lines(job, &fn, pc, named);
-	if (named->nlines || !symtab_find(job->symtab, pc, &symbol))
+	if (!named->nlines && job->dwarf)
+		add_dwarf_lines(job, pc, named);
+	if (named->nlines)
 		return;
-	line.name = symtab_name(job->strings, symbol.name);
+	line.name = symbol_at(job, pc);
 	/* What the table of a Go program leaves out is C. */
 	add_line(job, &line, job->elf->is_go && !job->go, named);
 }
@@ -151,6 +182,8 @@ void answer_names(struct handles *h, const struct msg_request *req, int fd, stru
 		job->elf = handle->elf;
 		job->symtab = handles_symtab(h, handle);
 		job->go = handles_go(handle);
+		job->dwarf = handles_dwarf(h, handle);
+		job->sections = handle->sections;
 		job->strings = symtab_strings(job->symtab, job->elf);
 		name_all(job, req);
 		if (elffile_damaged(job->elf)) {

@@ -200,31 +200,15 @@ int dump_symbols(int fd)
 	return 0;
 }
 
-int dump_symbols_at(int fd, uint64_t offset)
+static void print_named(const struct msg_names *m, const struct msg_named *named)
 {
-	CLEANUP(handles_fini) struct handles h = { 0 };
-	CLEANUP(bufw_fini) struct bufw w = { 0 };
-	CLEANUP(msg_names_fini) struct msg_names m = { 0 };
-	CLEANUP_FREE struct msg_request *req = calloc(1, sizeof(*req));
-	struct bufr r;
-	int err;
-
-	if (!req)
-		return -ENOMEM;
-	req->naddrs = 1;
-	req->addrs[0].offset = offset;
-	answer_names(&h, req, fd, &w);
-	bufr_init(&r, w.data, w.len);
-	err = msg_names_decode(&r, &m);
-	if (err || m.result)
-		return err ? err : (int)m.result;
 	printf("build_id=");
-	for (uint32_t i = 0; i < m.build_id_len; i++)
-		printf("%02x", m.build_id[i]);
-	printf(" vaddr=%" PRIx64 "\n", m.named[0].vaddr);
-	for (uint32_t i = 0; i < m.named[0].nlines; i++) {
-		const struct msg_line *line = &m.lines[m.named[0].first_line + i];
-		const struct msg_function *f = &m.functions[line->function];
+	for (uint32_t i = 0; i < m->build_id_len; i++)
+		printf("%02x", m->build_id[i]);
+	printf(" vaddr=%" PRIx64 "\n", named->vaddr);
+	for (uint32_t i = 0; i < named->nlines; i++) {
+		const struct msg_line *line = &m->lines[named->first_line + i];
+		const struct msg_function *f = &m->functions[line->function];
 
 		printf("%s (%s)", f->name, f->system_name);
 		if (f->file[0])
@@ -233,5 +217,40 @@ int dump_symbols_at(int fd, uint64_t offset)
 			printf(" start_line=%u", f->start_line);
 		printf("\n");
 	}
+}
+
+/* One request's answer. */
+static int print_names(struct handles *h, const struct msg_request *req, int fd)
+{
+	CLEANUP(bufw_fini) struct bufw w = { 0 };
+	CLEANUP(msg_names_fini) struct msg_names m = { 0 };
+	struct bufr r;
+	int err;
+
+	answer_names(h, req, fd, &w);
+	bufr_init(&r, w.data, w.len);
+	err = msg_names_decode(&r, &m);
+	if (err || m.result)
+		return err ? err : (int)m.result;
+	for (uint32_t i = 0; i < m.nnamed; i++)
+		print_named(&m, &m.named[i]);
 	return 0;
+}
+
+int dump_symbols_at(int fd, const uint64_t *offsets, size_t n)
+{
+	CLEANUP(handles_fini) struct handles h = { 0 };
+	CLEANUP_FREE struct msg_request *req = calloc(1, sizeof(*req));
+	int err = 0;
+
+	if (!req)
+		return -ENOMEM;
+	for (size_t i = 0; i < n && !err; i++) {
+		req->addrs[req->naddrs++].offset = offsets[i];
+		if (req->naddrs < MSG_ADDRS_MAX && i + 1 < n)
+			continue;
+		err = print_names(&h, req, fd);
+		req->naddrs = 0;
+	}
+	return err;
 }

@@ -12,6 +12,6 @@
 MUST_USE int dump_rows(int fd);			/* every row of the file's CFI */
 MUST_USE int dump_rows_at(int fd, uint64_t offset);	/* what a request for it is answered */
 MUST_USE int dump_symbols(int fd);
-MUST_USE int dump_symbols_at(int fd, uint64_t offset);
+MUST_USE int dump_symbols_at(int fd, const uint64_t *offsets, size_t n);
 
 #endif

@@ -4,15 +4,14 @@
 #include <elf.h>
 #include <errno.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "symbolizer/leb.h"
 #include "symbolizer/mem.h"
+#include "symbolizer/sections.h"
 
 enum {
 	HDR_FIXED = 4,		/* version and three encodings */
 	AUGMENTATION_MAX = 16,	/* characters */
-	INFLATE_CHUNK = 1 << 20,
 };
 
 struct entry {
@@ -390,61 +389,10 @@ static void open_eh_frame_hdr(const struct elffile *f, struct table *t)
 
 /* ---- .debug_frame ---- */
 
-/* The output grows with what really comes out, so a lying header costs nothing. */
-static void inflate_into(struct fdes *fdes, struct bytes in, uint64_t claimed)
-{
-	z_stream z = { .next_in = (Bytef *)(uintptr_t)in.p, .avail_in = (uInt)MIN(in.len, (size_t)UINT32_MAX) };
-	uint32_t cap = 0, len = 0;
-	uint8_t *out = NULL;
-	int zerr = Z_OK;
-
-	if (!claimed || claimed > FDE_INFLATED_MAX || inflateInit(&z) != Z_OK)
-		return;
-	while (zerr == Z_OK && len < claimed) {
-		uint32_t chunk = (uint32_t)MIN((uint64_t)INFLATE_CHUNK, claimed - len);
-
-		out = mem_grow(out, &cap, len + chunk, 1);
-		z.next_out = out + len;
-		z.avail_out = chunk;
-		zerr = inflate(&z, Z_NO_FLUSH);
-		len += chunk - z.avail_out;
-	}
-	inflateEnd(&z);
-	fdes->inflated = out;
-	if (len == claimed)
-		fdes->debug.data = (struct bytes){ out, len };
-}
-
 static void open_debug_frame(struct fdes *fdes)
 {
-	const struct elffile *f = fdes->file;
-	struct elf_section s;
-	Elf64_Chdr ch;
-	struct bufr r;
-	uint64_t size = 0;
-
-	if (fdes->debug.is_indexed)
-		return;
-	if (elffile_section(f, ".debug_frame", &s) == 0) {
-		if (!(s.flags & SHF_COMPRESSED)) {
-			fdes->debug.data = s.data;
-			return;
-		}
-		if (s.data.len < sizeof(ch))
-			return;
-		memcpy(&ch, s.data.p, sizeof(ch));
-		if (ch.ch_type != ELFCOMPRESS_ZLIB)
-			return;
-		inflate_into(fdes, (struct bytes){ s.data.p + sizeof(ch), s.data.len - sizeof(ch) }, ch.ch_size);
-		return;
-	}
-	/* What compressors wrote before the gABI had a flag for it: Go up to 1.18, old binutils. */
-	if (elffile_section(f, ".zdebug_frame", &s) < 0 || s.data.len < 12 || memcmp(s.data.p, "ZLIB", 4) != 0)
-		return;
-	bufr_init(&r, s.data.p + 4, 8);
-	for (int i = 0; i < 8; i++)
-		size = size << 8 | bufr_u8(&r);
-	inflate_into(fdes, (struct bytes){ s.data.p + 12, s.data.len - 12 }, size);
+	if (!fdes->debug.is_indexed)
+		(void)!sections_one(fdes->file, ".debug_frame", FDE_INFLATED_MAX, &fdes->debug.data, &fdes->inflated);
 }
 
 /* ---- both ---- */

@@ -239,7 +239,7 @@ void gopclntab_each_depth(struct gopclntab *t, const struct gofunc *fn, gopclnta
 
 /* ---- files, lines, inlined calls ---- */
 
-static void read_place(struct gopclntab *t, const struct gofunc *fn, uint64_t vaddr, struct goline *ret)
+static void read_place(struct gopclntab *t, const struct gofunc *fn, uint64_t vaddr, struct srcline *ret)
 {
 	uint32_t files, lines, unit, off;
 	int32_t value;
@@ -289,7 +289,7 @@ static bool read_inlined(const struct gopclntab *t, struct bytes tree, uint32_t 
 }
 
 uint32_t gopclntab_lines(struct gopclntab *t, const struct gofunc *fn, uint64_t vaddr,
-			 struct goline ret[GOPCLNTAB_LINES_MAX])
+			 struct srcline ret[GOPCLNTAB_LINES_MAX])
 {
 	uint32_t n = 0, npcdata = 0, table = 0;
 	struct bytes tree = { NULL, 0 };
@@ -303,11 +303,11 @@ uint32_t gopclntab_lines(struct gopclntab *t, const struct gofunc *fn, uint64_t 
 
 		if (i < 0 || !read_inlined(t, tree, (uint32_t)i, &in) || in.parent_pc >= fn->end - fn->start)
 			break;
-		ret[n] = (struct goline){ .name = in.name, .start_line = in.start_line };
+		ret[n] = (struct srcline){ .name = in.name, .start_line = in.start_line };
 		read_place(t, fn, vaddr, &ret[n++]);
 		vaddr = fn->start + in.parent_pc;
 	}
-	ret[n] = (struct goline){ .name = fn->name, .start_line = fn->start_line };
+	ret[n] = (struct srcline){ .name = fn->name, .start_line = fn->start_line };
 	read_place(t, fn, vaddr, &ret[n]);
 	return n + 1;
 }

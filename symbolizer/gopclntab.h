@@ -18,7 +18,7 @@
 #ifndef SYMBOLIZER_GOPCLNTAB_H
 #define SYMBOLIZER_GOPCLNTAB_H
 
-#include "symbolizer/elffile.h"
+#include "symbolizer/srcline.h"
 
 enum {
 	GOPCLNTAB_LINES_MAX = 32,	/* of one address: what is inlined deeper loses its outer callers but the last */
@@ -32,11 +32,6 @@ struct gofunc {
 	struct bytes name;	/* of the file, like all strings here; empty: unknown */
 	uint32_t start_line;	/* 0 unknown */
 	uint64_t info;		/* where the table has more of it */
-};
-
-struct goline {
-	struct bytes name, file;	/* either may be empty */
-	uint32_t line, start_line;	/* 0 unknown */
 };
 
 /* NULL: the file has none that can be read. `f` is borrowed and must outlive it. */
@@ -58,7 +53,7 @@ bool gopclntab_named(const struct gopclntab *t, const char *name, struct gofunc 
  * number of lines, at least 1.
  */
 uint32_t gopclntab_lines(struct gopclntab *t, const struct gofunc *fn, uint64_t vaddr,
-			 struct goline ret[GOPCLNTAB_LINES_MAX]);
+			 struct srcline ret[GOPCLNTAB_LINES_MAX]);
 
 /*
  * In [start, end) the stack pointer is `depth` bytes below where it was when the function was

@@ -6,6 +6,7 @@
 #ifndef SYMBOLIZER_HANDLES_H
 #define SYMBOLIZER_HANDLES_H
 
+#include "symbolizer/dwarf.h"
 #include "symbolizer/fde.h"
 #include "symbolizer/gopclntab.h"
 #include "symbolizer/symtab.h"
@@ -14,6 +15,8 @@ enum {
 	HANDLES_MAX = 12,
 	HANDLES_SYMTABS_MAX = 64,
 	HANDLES_SYMTAB_BYTES_MAX = 8 << 20,
+	HANDLES_DWARFS_MAX = 32,
+	HANDLES_DWARF_BYTES_MAX = 12 << 20,
 };
 
 struct handle {
@@ -23,6 +26,7 @@ struct handle {
 	struct fdes *fdes;	/* made on first use: handles_fdes() */
 	struct gopclntab *go;	/* the same: handles_go() */
 	bool has_no_go;
+	struct sections *sections;	/* the same: handles_dwarf() */
 };
 
 struct cached_symtab {
@@ -31,9 +35,16 @@ struct cached_symtab {
 	struct symtab *symtab;
 };
 
+struct cached_dwarf {
+	uint64_t id;
+	uint64_t used;
+	struct dwarf *dwarf;
+};
+
 struct handles {
 	struct handle open[HANDLES_MAX];
 	struct cached_symtab symtabs[HANDLES_SYMTABS_MAX];
+	struct cached_dwarf dwarfs[HANDLES_DWARFS_MAX];
 	uint64_t clock;
 };
 
@@ -46,6 +57,8 @@ struct fdes *handles_fdes(struct handle *handle);
 struct gopclntab *handles_go(struct handle *handle);
 /* Valid until the next call for another file. */
 const struct symtab *handles_symtab(struct handles *h, const struct handle *handle);
+/* Refilled, once a request, with its handle's sections open; NULL: the file has no debug information. */
+struct dwarf *handles_dwarf(struct handles *h, struct handle *handle);
 /* Closes the file and forgets its index: what was read of it is not to be trusted. */
 void handles_forget(struct handles *h, struct handle *handle);
 /* Closes all files, and drops the indexes used longest ago that are over the limit. */

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "symbolizer/answer.h"
 #include "symbolizer/dump.h"
+#include "symbolizer/mem.h"
 #include "symbolizer/sandbox.h"
 
 enum {
@@ -24,6 +25,7 @@ enum {
 	 */
 	IDLE_MS = 200,
 	BATCH_MS = 1000,
+	OFFSETS_MAX = 1 << 20,		/* that are read */
 	OUT_KEPT_MAX = 1 << 20,		/* bytes of the answer's buffer that stay allocated */
 };
 
@@ -39,6 +41,7 @@ static const char usage[] =
 	"Shows what flamed reads from an ELF file: unwind rows or function symbols, all of them or those\n"
 	"for one file offset. Without --file it serves flamed, which starts it.\n"
 	"\n"
+	"  --at -         file offsets from standard input, one a line (symbols only)\n"
 	"  --sandbox log  name forbidden system calls on stderr instead of dying of them\n"
 	"  --help, --version\n";
 
@@ -69,7 +72,8 @@ static int parse_options(int argc, char **argv, struct options *ret)
 		}
 	}
 	if (optind != argc || !o.file != !o.dump || (o.at && !o.file) ||
-	    (o.dump && strcmp(o.dump, "rows") != 0 && strcmp(o.dump, "symbols") != 0))
+	    (o.dump && strcmp(o.dump, "rows") != 0 && strcmp(o.dump, "symbols") != 0) ||
+	    (o.at && strcmp(o.at, "-") == 0 && strcmp(o.dump, "symbols") != 0))
 		return -EINVAL;
 	*ret = o;
 	return 0;
@@ -86,15 +90,44 @@ static int enter_sandbox(enum sandbox_mode mode)
 	return err;
 }
 
+/* Hexadecimal or decimal numbers, one a line. */
+static int read_offsets(const char *text, uint64_t **ret, size_t *ret_n)
+{
+	CLEANUP_FREE uint64_t *offsets = NULL;
+	uint32_t cap = 0, n = 0;
+	char line[64], *end;
+
+	if (strcmp(text, "-") != 0) {
+		offsets = mem_grow(offsets, &cap, 1, sizeof(*offsets));
+		offsets[n++] = strtoull(text, &end, 0);
+		if (end == text || *end)
+			return -EINVAL;
+	}
+	while (strcmp(text, "-") == 0 && n < OFFSETS_MAX && fgets(line, sizeof(line), stdin)) {
+		offsets = mem_grow(offsets, &cap, n + 1, sizeof(*offsets));
+		offsets[n++] = strtoull(line, &end, 0);
+		if (end == line || *end != '\n')
+			return -EINVAL;
+	}
+	*ret = TAKE(offsets);
+	*ret_n = n;
+	return 0;
+}
+
 static int dump_file(const struct options *o)
 {
+	CLEANUP_FREE uint64_t *offsets = NULL;
 	bool rows = strcmp(o->dump, "rows") == 0;
 	CLEANUP_FD int fd = open(o->file, O_RDONLY | O_CLOEXEC);
 	static char buffer[64 * 1024];
-	char *end = NULL;
-	uint64_t at = 0;
+	size_t n = 0;
 	int err;
 
+	/* A stranger's file is parsed inside the sandbox; what the user types is not. */
+	if (o->at && read_offsets(o->at, &offsets, &n) < 0) {
+		fputs(usage, stderr);
+		return EXIT_FAILURE;
+	}
 	if (fd < 0) {
 		log_error("cannot open file=%s error='%s'", LOG_STR(o->file), strerror(errno));
 		return EXIT_FAILURE;
@@ -104,12 +137,7 @@ static int dump_file(const struct options *o)
 	if (enter_sandbox(o->sandbox) < 0)
 		return EXIT_FAILURE;
 	if (o->at) {
-		at = strtoull(o->at, &end, 0);
-		if (end == o->at || *end) {
-			fputs(usage, stderr);
-			return EXIT_FAILURE;
-		}
-		err = rows ? dump_rows_at(fd, at) : dump_symbols_at(fd, at);
+		err = rows ? dump_rows_at(fd, offsets[0]) : dump_symbols_at(fd, offsets, n);
 	} else {
 		err = rows ? dump_rows(fd) : dump_symbols(fd);
 	}

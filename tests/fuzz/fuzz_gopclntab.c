@@ -100,7 +100,7 @@ static bool on_depth(void *arg, uint64_t start, uint64_t end, uint32_t depth)
 
 static void check_address(struct gopclntab *t, uint64_t vaddr)
 {
-	struct goline lines[GOPCLNTAB_LINES_MAX];
+	struct srcline lines[GOPCLNTAB_LINES_MAX];
 	struct depths d;
 	struct gofunc fn;
 	uint32_t n;

@@ -22,7 +22,7 @@ static bool is_text(struct bytes b, const char *text)
 
 struct comparison {
 	struct gopclntab *t;
-	struct goline lines[GOPCLNTAB_LINES_MAX];
+	struct srcline lines[GOPCLNTAB_LINES_MAX];
 	uint32_t nlines, at;	/* of the address at hand; the one that comes next */
 	uint64_t vaddr;
 	char name[4096];	/* the line before */
@@ -60,7 +60,7 @@ static bool is_same_function(struct bytes got, const char *want)
 static void compare_line(struct comparison *c, char *place)
 {
 	char *colon = strrchr(place, ':'), line[16];
-	const struct goline *got = &c->lines[c->at];
+	const struct srcline *got = &c->lines[c->at];
 
 	if (c->at == c->nlines) {
 		wrong(c, "one line more", c->name, c->lines[0].name);
@@ -141,7 +141,7 @@ static void inlined_functions_have_their_own_names(void **state UNUSED)
 {
 	struct elffile *f = fixture_open(GO_PROGRAM);
 	struct gopclntab *t = gopclntab_new(f);
-	struct goline lines[GOPCLNTAB_LINES_MAX];
+	struct srcline lines[GOPCLNTAB_LINES_MAX];
 	struct symtab *symtab = symtab_new(f);
 	struct bytes strings = symtab_strings(symtab, f);
 	size_t ninlined = 0;

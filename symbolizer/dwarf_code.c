@@ -1,0 +1,263 @@
+#include "symbolizer/dwarf_code.h"
+
+#include <string.h>
+
+#include "symbolizer/mem.h"
+
+#define NO_ENTRY UINT32_MAX
+#define DROPPED (UINT32_MAX - 1)
+
+/* A range of an entry. */
+struct piece {
+	uint64_t low, high;
+	uint32_t entry;
+	uint32_t level;		/* how many it is inlined into */
+};
+
+struct reading {
+	const struct sections *s;
+	const struct dwarf_unit *unit;
+	const struct dwarf_abbrevs *abbrevs;
+	const struct elffile *code;
+	struct dwarf_code *to;
+	struct piece *pieces;
+	uint32_t npieces, cap_pieces;
+	/* The DIE at hand. */
+	uint32_t entry, level;
+	bool failed;
+};
+
+static bool add_piece(void *arg, uint64_t low, uint64_t high)
+{
+	struct reading *r = arg;
+
+	if (!elffile_is_code(r->code, low))
+		return true;
+	r->failed |= r->npieces == DWARF_PIECES_MAX;
+	if (r->failed)
+		return false;
+	r->pieces = mem_grow(r->pieces, &r->cap_pieces, r->npieces + 1, sizeof(*r->pieces));
+	r->pieces[r->npieces++] = (struct piece){ low, high, r->entry, r->level };
+	return true;
+}
+
+/* What a DIE of code says of itself. */
+struct facts {
+	struct dwarf_value low, high, ranges;
+	uint32_t call_file, call_line;
+};
+
+static void read_facts(const struct reading *r, const struct dwarf_abbrev *abbrev, struct cursor *c, struct facts *ret)
+{
+	struct dwarf_value v;
+
+	*ret = (struct facts){ 0 };
+	for (uint32_t i = 0; i < abbrev->n && c->p; i++) {
+		const struct dwarf_spec *spec = &r->abbrevs->specs[abbrev->first + i];
+
+		dwarf_value(r->s, r->unit, spec, c, &v);
+		switch (spec->at) {
+		case DW_AT_low_pc: ret->low = v; break;
+		case DW_AT_high_pc: ret->high = v; break;
+		case DW_AT_ranges: ret->ranges = v; break;
+		case DW_AT_call_file: ret->call_file = v.u <= UINT32_MAX ? (uint32_t)v.u : 0; break;
+		case DW_AT_call_line: ret->call_line = v.u <= UINT32_MAX ? (uint32_t)v.u : 0; break;
+		default: break;
+		}
+	}
+}
+
+/* An entry for this DIE within `parent`; DROPPED where it has no code. */
+static uint32_t add_entry(struct reading *r, uint32_t die, uint32_t parent, const struct facts *f)
+{
+	struct dwarf_code *to = r->to;
+	uint32_t before = r->npieces;
+	uint64_t high;
+
+	r->entry = to->nentries;
+	if (f->ranges.class != DWARF_NOTHING) {
+		dwarf_each_range(r->s, r->unit, &f->ranges, add_piece, r);
+	} else if (f->low.class == DWARF_ADDRESS) {
+		high = f->high.class == DWARF_ADDRESS ? f->high.u : f->low.u + f->high.u;
+		if (f->high.class != DWARF_NOTHING && high > f->low.u)
+			add_piece(r, f->low.u, high);
+	}
+	if (r->npieces == before)
+		return DROPPED;
+	to->entries = mem_grow(to->entries, &to->cap_entries, to->nentries + 1, sizeof(*to->entries));
+	to->entries[to->nentries] = (struct dwarf_entry){ .parent = parent, .die = die,
+							  .call_file = f->call_file, .call_line = f->call_line,
+							  .name.section = SECTION_COUNT };
+	return to->nentries++;
+}
+
+/* What a DIE's children are inlined into, and how deep. */
+struct place {
+	uint32_t entry, level;
+};
+
+static struct place read_code(struct reading *r, uint32_t die, const struct dwarf_abbrev *abbrev, struct cursor *c,
+			      struct place in)
+{
+	bool is_inlined = abbrev->tag == DW_TAG_inlined_subroutine;
+	struct place own = { DROPPED, 0 };
+	struct facts f;
+
+	read_facts(r, abbrev, c, &f);
+	if (is_inlined && in.entry >= DROPPED)
+		return own;
+	r->level = own.level = is_inlined ? in.level + 1 : 0;
+	own.entry = add_entry(r, die, is_inlined ? in.entry : NO_ENTRY, &f);
+	return own;
+}
+
+static void walk(struct reading *r)
+{
+	struct bytes info = r->s->of[SECTION_INFO];
+	struct cursor c = { info.p + r->unit->die, info.p + r->unit->end };
+	struct place in[DWARF_DEPTH_MAX] = { { NO_ENTRY, 0 } };
+	uint32_t depth = 0;
+
+	while (c.p && c.p < c.end && !r->failed) {
+		uint32_t die = (uint32_t)(c.p - info.p);
+		uint64_t code = *c.p < 0x80 ? *c.p++ : cursor_uleb(&c);
+		const struct dwarf_abbrev *abbrev;
+		struct place own;
+
+		if (!code) {
+			/* Units end with their first DIE's children, or in padding. */
+			if (depth <= 1)
+				return;
+			depth--;
+			continue;
+		}
+		abbrev = dwarf_abbrevs_find(r->abbrevs, code);
+		if (!abbrev)
+			break;
+		own = in[depth];
+		if (abbrev->has_code && (abbrev->tag == DW_TAG_subprogram || abbrev->tag == DW_TAG_inlined_subroutine))
+			own = read_code(r, die, abbrev, &c, own);
+		else
+			dwarf_skip(r->s, r->unit, r->abbrevs, abbrev, &c);
+		if (!abbrev->has_children)
+			continue;
+		if (++depth == DWARF_DEPTH_MAX)
+			break;
+		in[depth] = own;
+	}
+	r->failed |= !c.p || depth > 0;
+}
+
+/* ---- which is the innermost ---- */
+
+static int by_place(const void *a, const void *b)
+{
+	const struct piece *x = a, *y = b;
+
+	if (x->low != y->low)
+		return x->low < y->low ? -1 : 1;
+	if (x->level != y->level)
+		return x->level < y->level ? -1 : 1;
+	return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+
+static void add_mark(struct dwarf_code *to, uint64_t at, uint32_t entry)
+{
+	uint32_t off = (uint32_t)(at - to->base);
+	struct dwarf_mark *last = to->nmarks ? &to->marks[to->nmarks - 1] : NULL;
+
+	if (last && last->off == off) {
+		last->entry = entry;
+		return;
+	}
+	if (last && last->entry == entry)
+		return;
+	to->marks = mem_grow(to->marks, &to->cap_marks, to->nmarks + 1, sizeof(*to->marks));
+	to->marks[to->nmarks++] = (struct dwarf_mark){ off, entry };
+}
+
+/* The pieces that lie around a place, from the outermost on. */
+struct nest {
+	const struct piece *in[DWARF_DEPTH_MAX];
+	uint64_t high[DWARF_DEPTH_MAX];	/* no more than that of the one around it */
+	uint32_t n;
+};
+
+static void leave(struct dwarf_code *to, struct nest *nest, uint64_t low)
+{
+	while (nest->n > 0 && nest->high[nest->n - 1] <= low) {
+		uint64_t at = nest->high[--nest->n];
+
+		while (nest->n > 0 && nest->high[nest->n - 1] <= at)
+			nest->n--;
+		add_mark(to, at, nest->n ? nest->in[nest->n - 1]->entry : NO_ENTRY);
+	}
+}
+
+static void make_marks(struct reading *r)
+{
+	struct dwarf_code *to = r->to;
+	struct nest nest = { .n = 0 };
+
+	if (!r->npieces)
+		return;
+	qsort(r->pieces, r->npieces, sizeof(*r->pieces), by_place);
+	to->base = r->pieces[0].low;
+	for (uint32_t i = 0; i < r->npieces; i++) {
+		const struct piece *p = &r->pieces[i];
+
+		if (p->high - to->base > UINT32_MAX)
+			continue;
+		leave(to, &nest, p->low);
+		if (nest.n == DWARF_DEPTH_MAX)
+			continue;
+		nest.in[nest.n] = p;
+		nest.high[nest.n] = nest.n ? MIN(p->high, nest.high[nest.n - 1]) : p->high;
+		nest.n++;
+		add_mark(to, p->low, p->entry);
+	}
+	leave(to, &nest, UINT64_MAX);
+}
+
+void dwarf_code_read(struct dwarf_code *ret, const struct sections *s, const struct dwarf_unit *u,
+		     const struct dwarf_abbrevs *a, const struct elffile *code)
+{
+	struct reading r = { .s = s, .unit = u, .abbrevs = a, .code = code, .to = ret };
+
+	*ret = (struct dwarf_code){ 0 };
+	walk(&r);
+	/* Half a list would give an outer function's name to an inner one's code. */
+	if (r.failed)
+		dwarf_code_fini(ret);
+	else
+		make_marks(&r);
+	free(r.pieces);
+}
+
+void dwarf_code_fini(struct dwarf_code *c)
+{
+	free(c->entries);
+	free(c->marks);
+	*c = (struct dwarf_code){ 0 };
+}
+
+uint32_t dwarf_code_find(const struct dwarf_code *c, uint64_t vaddr)
+{
+	uint32_t low = 0, high = c->nmarks;
+	uint64_t off = vaddr - c->base;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (c->marks[mid].off > off)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return vaddr >= c->base && low > 0 ? c->marks[low - 1].entry : NO_ENTRY;
+}
+
+size_t dwarf_code_bytes(const struct dwarf_code *c)
+{
+	return c->cap_entries * sizeof(*c->entries) + c->cap_marks * sizeof(*c->marks);
+}
