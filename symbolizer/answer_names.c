@@ -87,14 +87,21 @@ static bool is_mangled(struct bytes name)
 	return name.len > 2 && name.p[0] == '_' && (name.p[1] == 'Z' || name.p[1] == 'R');
 }
 
+static bool is_lambda(struct bytes name)
+{
+	static const char call[] = "operator()";
+
+	return name.len == sizeof(call) - 1 && memcmp(name.p, call, name.len) == 0;
+}
+
 static void add_dwarf_lines(struct names_job *job, uint64_t pc, struct msg_named *named)
 {
 	struct srcline lines[DWARF_LINES_MAX];
 	uint32_t n = dwarf_lines(job->dwarf, job->sections, job->elf, pc, lines);
 	struct bytes symbol = symbol_at(job, pc);
 
-	/* Assembly has its names in the symbol table alone, and lambdas their whole ones. */
-	if (n && symbol.len && (!lines[n - 1].name.len || (is_mangled(symbol) && !is_mangled(lines[n - 1].name))))
+	/* Assembly has its names in the symbol table alone, and lambdas those that tell them apart. */
+	if (n && symbol.len && (!lines[n - 1].name.len || (is_mangled(symbol) && is_lambda(lines[n - 1].name))))
 		lines[n - 1].name = symbol;
 	for (uint32_t i = 0; i < n; i++)
 		add_line(job, &lines[i], false, named);

@@ -11,7 +11,6 @@
 struct piece {
 	uint64_t low, high;
 	uint32_t entry;
-	uint32_t level;		/* how many it is inlined into */
 };
 
 struct reading {
@@ -23,7 +22,7 @@ struct reading {
 	struct piece *pieces;
 	uint32_t npieces, cap_pieces;
 	/* The DIE at hand. */
-	uint32_t entry, level;
+	uint32_t entry;
 	bool failed;
 };
 
@@ -37,7 +36,7 @@ static bool add_piece(void *arg, uint64_t low, uint64_t high)
 	if (r->failed)
 		return false;
 	r->pieces = mem_grow(r->pieces, &r->cap_pieces, r->npieces + 1, sizeof(*r->pieces));
-	r->pieces[r->npieces++] = (struct piece){ low, high, r->entry, r->level };
+	r->pieces[r->npieces++] = (struct piece){ low, high, r->entry };
 	return true;
 }
 
@@ -91,38 +90,30 @@ static uint32_t add_entry(struct reading *r, uint32_t die, uint32_t parent, cons
 	return to->nentries++;
 }
 
-/* What a DIE's children are inlined into, and how deep. */
-struct place {
-	uint32_t entry, level;
-};
-
-static struct place read_code(struct reading *r, uint32_t die, const struct dwarf_abbrev *abbrev, struct cursor *c,
-			      struct place in)
+/* The DIE's entry, into which what its children are is inlined. */
+static uint32_t read_code(struct reading *r, uint32_t die, const struct dwarf_abbrev *abbrev, struct cursor *c,
+			  uint32_t in)
 {
 	bool is_inlined = abbrev->tag == DW_TAG_inlined_subroutine;
-	struct place own = { DROPPED, 0 };
 	struct facts f;
 
 	read_facts(r, abbrev, c, &f);
-	if (is_inlined && in.entry >= DROPPED)
-		return own;
-	r->level = own.level = is_inlined ? in.level + 1 : 0;
-	own.entry = add_entry(r, die, is_inlined ? in.entry : NO_ENTRY, &f);
-	return own;
+	if (is_inlined && in >= DROPPED)
+		return DROPPED;
+	return add_entry(r, die, is_inlined ? in : NO_ENTRY, &f);
 }
 
 static void walk(struct reading *r)
 {
 	struct bytes info = r->s->of[SECTION_INFO];
 	struct cursor c = { info.p + r->unit->die, info.p + r->unit->end };
-	struct place in[DWARF_DEPTH_MAX] = { { NO_ENTRY, 0 } };
-	uint32_t depth = 0;
+	uint32_t in[DWARF_DEPTH_MAX] = { NO_ENTRY }, depth = 0;
 
 	while (c.p && c.p < c.end && !r->failed) {
 		uint32_t die = (uint32_t)(c.p - info.p);
 		uint64_t code = *c.p < 0x80 ? *c.p++ : cursor_uleb(&c);
 		const struct dwarf_abbrev *abbrev;
-		struct place own;
+		uint32_t own;
 
 		if (!code) {
 			/* Units end with their first DIE's children, or in padding. */
@@ -150,73 +141,100 @@ static void walk(struct reading *r)
 
 /* ---- which is the innermost ---- */
 
+/* Where a piece begins or ends. */
+struct event {
+	uint64_t at;
+	uint32_t entry;
+	bool is_end;
+};
+
 static int by_place(const void *a, const void *b)
 {
-	const struct piece *x = a, *y = b;
+	const struct event *x = a, *y = b;
 
-	if (x->low != y->low)
-		return x->low < y->low ? -1 : 1;
-	if (x->level != y->level)
-		return x->level < y->level ? -1 : 1;
+	if (x->at != y->at)
+		return x->at < y->at ? -1 : 1;
+	if (x->is_end != y->is_end)
+		return x->is_end ? -1 : 1;
 	return x->entry < y->entry ? -1 : x->entry > y->entry;
 }
 
 static void add_mark(struct dwarf_code *to, uint64_t at, uint32_t entry)
 {
-	uint32_t off = (uint32_t)(at - to->base);
-	struct dwarf_mark *last = to->nmarks ? &to->marks[to->nmarks - 1] : NULL;
+	const struct dwarf_mark *last = to->nmarks ? &to->marks[to->nmarks - 1] : NULL;
 
-	if (last && last->off == off) {
-		last->entry = entry;
-		return;
-	}
 	if (last && last->entry == entry)
 		return;
 	to->marks = mem_grow(to->marks, &to->cap_marks, to->nmarks + 1, sizeof(*to->marks));
-	to->marks[to->nmarks++] = (struct dwarf_mark){ off, entry };
+	to->marks[to->nmarks++] = (struct dwarf_mark){ (uint32_t)(at - to->base), entry };
 }
 
-/* The pieces that lie around a place, from the outermost on. */
-struct nest {
-	const struct piece *in[DWARF_DEPTH_MAX];
-	uint64_t high[DWARF_DEPTH_MAX];	/* no more than that of the one around it */
+/* The entries that a place is in, in the order of their DIEs. */
+struct around {
+	uint32_t in[DWARF_DEPTH_MAX];
 	uint32_t n;
 };
 
-static void leave(struct dwarf_code *to, struct nest *nest, uint64_t low)
+static void enter(struct around *a, uint32_t entry)
 {
-	while (nest->n > 0 && nest->high[nest->n - 1] <= low) {
-		uint64_t at = nest->high[--nest->n];
+	uint32_t at = a->n;
 
-		while (nest->n > 0 && nest->high[nest->n - 1] <= at)
-			nest->n--;
-		add_mark(to, at, nest->n ? nest->in[nest->n - 1]->entry : NO_ENTRY);
+	if (a->n == DWARF_DEPTH_MAX)
+		return;
+	while (at > 0 && a->in[at - 1] > entry)
+		at--;
+	memmove(&a->in[at + 1], &a->in[at], (a->n - at) * sizeof(a->in[0]));
+	a->in[at] = entry;
+	a->n++;
+}
+
+static void leave(struct around *a, uint32_t entry)
+{
+	for (uint32_t i = a->n; i > 0; i--) {
+		if (a->in[i - 1] != entry)
+			continue;
+		memmove(&a->in[i - 1], &a->in[i], (a->n - i) * sizeof(a->in[0]));
+		a->n--;
+		return;
 	}
+}
+
+/* Where several that are inlined into one overlap, as compilers have it, the first one counts. */
+static uint32_t innermost(const struct dwarf_code *to, const struct around *a)
+{
+	uint32_t entry = NO_ENTRY;
+
+	for (uint32_t i = 0; i < a->n; i++)
+		if (to->entries[a->in[i]].parent == entry)
+			entry = a->in[i];
+	return entry;
 }
 
 static void make_marks(struct reading *r)
 {
 	struct dwarf_code *to = r->to;
-	struct nest nest = { .n = 0 };
+	struct around around = { .n = 0 };
+	struct event *events;
+	uint32_t n = 0;
 
 	if (!r->npieces)
 		return;
-	qsort(r->pieces, r->npieces, sizeof(*r->pieces), by_place);
-	to->base = r->pieces[0].low;
+	events = mem_calloc(2ul * r->npieces, sizeof(*events));
 	for (uint32_t i = 0; i < r->npieces; i++) {
-		const struct piece *p = &r->pieces[i];
-
-		if (p->high - to->base > UINT32_MAX)
-			continue;
-		leave(to, &nest, p->low);
-		if (nest.n == DWARF_DEPTH_MAX)
-			continue;
-		nest.in[nest.n] = p;
-		nest.high[nest.n] = nest.n ? MIN(p->high, nest.high[nest.n - 1]) : p->high;
-		nest.n++;
-		add_mark(to, p->low, p->entry);
+		events[n++] = (struct event){ r->pieces[i].low, r->pieces[i].entry, false };
+		events[n++] = (struct event){ r->pieces[i].high, r->pieces[i].entry, true };
 	}
-	leave(to, &nest, UINT64_MAX);
+	qsort(events, n, sizeof(*events), by_place);
+	to->base = events[0].at;
+	for (uint32_t i = 0; i < n && events[i].at - to->base <= UINT32_MAX; i++) {
+		if (events[i].is_end)
+			leave(&around, events[i].entry);
+		else
+			enter(&around, events[i].entry);
+		if (i + 1 == n || events[i + 1].at != events[i].at)
+			add_mark(to, events[i].at, innermost(to, &around));
+	}
+	free(events);
 }
 
 void dwarf_code_read(struct dwarf_code *ret, const struct sections *s, const struct dwarf_unit *u,

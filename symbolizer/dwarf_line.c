@@ -196,12 +196,12 @@ static void begin_sequence(struct run *r)
 
 static void end_sequence(struct run *r)
 {
-	const struct wide_row *first = r->rows + r->first;
 	uint32_t n = r->nrows - r->first;
+	uint64_t start = n ? r->rows[r->first].address : 0;
 
-	if (n && r->address > first->address && elffile_is_code(r->code, first->address)) {
+	if (n && r->address > start && elffile_is_code(r->code, start)) {
 		r->sequences = mem_grow(r->sequences, &r->cap_sequences, r->nsequences + 1, sizeof(*r->sequences));
-		r->sequences[r->nsequences++] = (struct sequence){ first->address, r->address, r->first, n };
+		r->sequences[r->nsequences++] = (struct sequence){ start, r->address, r->first, n };
 	} else {
 		r->nrows = r->first;
 	}

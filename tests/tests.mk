@@ -146,7 +146,9 @@ $(OUT)/tests/unit/test_symbolizer: | $(BIN)/flamed-symbolizer
 $(OUT)/tests/unit/test_symbolizer.o: CPPFLAGS += -DSYMBOLIZER_PATH='"$(BIN)/flamed-symbolizer"'
 
 # symbolizer: fuzz targets; FUZZ_OBJS_NAME are the real objects that tests/fuzz/fuzz_NAME.c links.
-FUZZ += elf demangle gopclntab msg_symbolizer rows
+FUZZ += elf demangle dwarf gopclntab msg_symbolizer rows
+FUZZ_OBJS_dwarf := $(SYMBOLIZER_LIB_OBJS)
+FUZZ_LIBS_dwarf := $(SYMBOLIZER_TEST_LIBS)
 FUZZ_OBJS_rows := $(SYMBOLIZER_LIB_OBJS)
 FUZZ_LIBS_rows := $(SYMBOLIZER_TEST_LIBS)
 FUZZ_OBJS_gopclntab := $(SYMBOLIZER_LIB_OBJS)
