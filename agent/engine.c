@@ -18,6 +18,7 @@
 #include "base/log.h"
 
 #define TURN_INTERVAL_NS (100 * NSEC_PER_MSEC)
+#define SOON_NS (2 * NSEC_PER_MSEC) /* more than what pipeline.c leaves for the next turn */
 #define CPU_CHECK_NS NSEC_PER_SEC
 #define SCAN_WAIT_NS (5 * NSEC_PER_SEC)
 #define SETTLE_WAIT_NS (15 * NSEC_PER_SEC)
@@ -332,6 +333,20 @@ static int on_readable(void *arg, unsigned int events UNUSED)
 	return turn(arg);
 }
 
+static int turn_soon(void *arg)
+{
+	return turn(arg);
+}
+
+/* The sample that we are woken for is too young for this turn, and the thread's next one is to profit from it. */
+static int on_samples(void *arg, unsigned int events UNUSED)
+{
+	struct engine *e = arg;
+	int err = turn(e);
+
+	return err ? err : loop_timer_at(e->sources[4], clock_mono_ns() + SOON_NS);
+}
+
 static int on_timer(void *arg)
 {
 	struct engine *e = arg;
@@ -346,8 +361,9 @@ static int watch(struct engine *e)
 	int err;
 
 	if ((err = loop_add(e->loop, &e->sources[0], sideband_fd(e->sideband), LOOP_IN, on_readable, e)) ||
-	    (err = loop_add(e->loop, &e->sources[1], sampler_fd(e->sampler), LOOP_IN, on_readable, e)) ||
-	    (err = loop_add_timer(e->loop, &e->sources[2], TURN_INTERVAL_NS, on_timer, e)))
+	    (err = loop_add(e->loop, &e->sources[1], sampler_fd(e->sampler), LOOP_IN, on_samples, e)) ||
+	    (err = loop_add_timer(e->loop, &e->sources[2], TURN_INTERVAL_NS, on_timer, e)) ||
+	    (err = loop_add_timer(e->loop, &e->sources[4], 0, turn_soon, e)))
 		return err;
 	return exec_fd < 0 ? 0 : loop_add(e->loop, &e->sources[3], exec_fd, LOOP_IN, on_readable, e);
 }
