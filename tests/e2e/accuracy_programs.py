@@ -151,14 +151,14 @@ def perl():
 
 @program("python3")
 def python3():
-    return [need_program("/usr/bin/python3"), new_file(".py", sources.python(1300))]
+    return [need_program("/usr/bin/python3"), new_file(".py", sources.python(4000))]
 
 
 @program("python3 of PATH")
 def python3_of_path():
     # What PATH has may be a script that finds the interpreter.
     path = output(of_path("python3"), "-c", "import sys; print(sys.executable)").strip()
-    return [path, new_file(".py", sources.python(1300))]
+    return [path, new_file(".py", sources.python(4000))]
 
 
 @program("python3.10 of PATH, C recursion", floor=97, later="the first samples of deep stacks")
@@ -412,7 +412,7 @@ on_log("sha256sum", "/usr/bin/sha256sum LOG LOG LOG LOG LOG", 4)
 @program("dd")
 def dd():
     path = need_program("/bin/dd")
-    return [path, "if=/dev/zero", "of=/dev/null", "bs=64k", "count=600000", "status=none"]
+    return [path, "if=/dev/zero", "of=/dev/null", "bs=64k", "count=1800000", "status=none"]
 
 
 @program("tar")

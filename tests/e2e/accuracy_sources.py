@@ -2,7 +2,7 @@
 
 PERL = """
 my %seen; my $sum = 0;
-for my $i (1 .. 450000) {
+for my $i (1 .. 1400000) {
     my $line = sprintf("%d request %x took %s", $i, $i * 7919, "x" x ($i % 40));
     $seen{$1} += length $2 if $line =~ /request ([0-9a-f]{3}).* took (x+)/;
     $sum += unpack("%32C*", $line);
@@ -81,7 +81,7 @@ SELECT name, json_group_array(value) FROM t GROUP BY name ORDER BY sum(value) DE
 
 # A statement a line, as single-user mode takes them.
 POSTGRES = """
-CREATE TABLE t AS SELECT i AS id, md5(i::text) AS name FROM generate_series(1, 150000) i;
+CREATE TABLE t AS SELECT i AS id, md5(i::text) AS name FROM generate_series(1, 350000) i;
 SELECT count(*), sum(a.id) FROM t a JOIN t b ON left(a.name, 4) = left(b.name, 4);
 SELECT left(name, 2), json_agg(id ORDER BY name) FROM t GROUP BY 1 ORDER BY 1 LIMIT 1;
 """
