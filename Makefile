@@ -25,7 +25,7 @@ BASE := log buf loop io ipc clock box
 CONFIG := value schema schema_env schema_print wire check check_all config_sinks config
 # The YAML library is the agent's alone.
 CONFIG_LOAD := schema_suggest load config_load
-SYMBOLIZER_LIB := msg sandbox elffile sections fde cfi expr code rowset gopclntab golang symtab \
+SYMBOLIZER_LIB := msg sandbox elffile sections fde cfi expr code rowset gopclntab golang minidebug symtab \
 	dwarf_form dwarf_code dwarf_line dwarf demangle handles answer_rows answer_names dump
 SYMBOLIZER := $(SYMBOLIZER_LIB) main
 EXPORTER_LIB := msg msg_batch sandbox sandbox_filter sandbox_landlock utf8 cgroup labels names intern tables gzip pprof profiles output shelf directory http push push_queue push_send push_tell push_settings push_request push_reply delivery channel \
@@ -46,15 +46,15 @@ PROGRAMS := flamed flamed-symbolizer flamed-exporter
 
 # ---- dependencies: Debian packages, and why (docs/dependencies.md) ---------------------------
 
-DEPS_BUILD := gcc make clang libbpf-dev bpftool libelf-dev libdw-dev zlib1g-dev libzstd-dev libiberty-dev libseccomp-dev \
+DEPS_BUILD := gcc make clang libbpf-dev bpftool libelf-dev libdw-dev zlib1g-dev libzstd-dev liblzma-dev libiberty-dev libseccomp-dev \
 	libcap-ng-dev libxxhash-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev \
 	libmicrohttpd-dev libjansson-dev
-DEPS_CHECK := g++ lld llvm binutils elfutils libcmocka-dev python3 golang-go nodejs openssl linux-perf cppcheck \
+DEPS_CHECK := g++ lld llvm binutils elfutils xz-utils libcmocka-dev python3 golang-go nodejs openssl linux-perf cppcheck \
 	python3-yaml systemd podman runc debootstrap chromium \
 	qemu-system-x86 busybox-static
 DEPS_FUZZ := libclang-rt-dev
 DEPS_BENCH := valgrind
-DEPS_ACCURACY := default-jdk-headless postgresql sqlite3 cmake ninja-build git xz-utils zstd gdb perl gawk \
+DEPS_ACCURACY := default-jdk-headless postgresql sqlite3 cmake ninja-build git zstd gdb perl gawk \
 	ruby php-cli python3-greenlet python3-numpy gdc crystal ocaml-nox sbcl luajit musl-tools
 
 # Profiling needs root. make asks sudo for that alone, so that what is built belongs to who builds it.
@@ -115,7 +115,7 @@ endif
 
 LIBS_BASE := -lseccomp -lcap-ng -lxxhash
 LIBS_flamed := -lbpf -lyaml
-LIBS_flamed-symbolizer := -lelf -lz -lzstd -l:libiberty.a
+LIBS_flamed-symbolizer := -lelf -lz -lzstd -llzma -l:libiberty.a
 LIBS_flamed-exporter := -lprotobuf-c -lz -lcurl -lmicrohttpd -ljansson
 
 obj = $(addprefix $(OUT)/$(1)/,$(addsuffix .o,$(2)))

@@ -18,7 +18,7 @@ struct names_job {
 	struct gopclntab *go;	/* NULL: not Go's */
 	struct dwarf *dwarf;	/* NULL: no debug information */
 	const struct sections *sections;	/* for it */
-	struct bytes strings;
+	struct symtab_strings strings;
 	struct msg_names msg;
 	uint32_t cap_functions, cap_lines, cap_keys;
 	size_t text_bytes;	/* of msg.functions */
@@ -79,7 +79,7 @@ static struct bytes symbol_at(const struct names_job *job, uint64_t pc)
 
 	if (!symtab_find(job->symtab, pc, &symbol))
 		return (struct bytes){ NULL, 0 };
-	return symtab_name(job->strings, symbol.name);
+	return symtab_name(&job->strings, symbol.name);
 }
 
 static bool is_mangled(struct bytes name)
@@ -115,7 +115,7 @@ static void add_go_lines(struct names_job *job, const struct gofunc *fn, uint64_
 
 	/* Where the linker's symbols are there too, they and DWARF agree. */
 	if (symtab_find(job->symtab, fn->start, &symbol) && symbol.vaddr == fn->start)
-		lines[n - 1].name = symtab_name(job->strings, symbol.name);
+		lines[n - 1].name = symtab_name(&job->strings, symbol.name);
 	for (uint32_t i = 0; i < n; i++)
 		add_line(job, &lines[i], true, named);
 }

@@ -82,11 +82,12 @@ static bool on_limited_row(void *arg, uint64_t start, uint64_t end, const struct
 
 static struct bytes name_at(const struct rows_job *job, uint64_t vaddr)
 {
+	struct symtab_strings strings = symtab_strings(job->symtab, job->elf);
 	struct symbol symbol;
 
 	if (!symtab_find(job->symtab, vaddr, &symbol))
 		return (struct bytes){ NULL, 0 };
-	return symtab_name(symtab_strings(job->symtab, job->elf), symbol.name);
+	return symtab_name(&strings, symbol.name);
 }
 
 /* Whether pc's function was done; *ret_row is UINT32_MAX where it has no row at pc. */
@@ -196,7 +197,7 @@ static uint32_t row_by_go_name(struct rows_job *job)
 
 	if (!job->elf->is_go || !symtab_find(job->symtab, job->pc, &symbol))
 		return UINT32_MAX;
-	name = symtab_name(symtab_strings(job->symtab, job->elf), symbol.name);
+	name = name_at(job, job->pc);
 	kind = golang_kind(name, elffile_at(job->elf, symbol.vaddr));
 	start = symbol.vaddr;
 	end = MIN(symbol.vaddr + symbol.size, job->segment->vaddr + job->segment->file_bytes);

@@ -183,7 +183,7 @@ int dump_symbols(int fd)
 	CLEANUP(elffile_closep) struct elffile *f = NULL;
 	CLEANUP(symtab_freep) struct symtab *t = NULL;
 	struct demangled d;
-	struct bytes strings;
+	struct symtab_strings strings;
 	int err;
 
 	err = elffile_open(&f, fd);
@@ -194,7 +194,7 @@ int dump_symbols(int fd)
 	for (uint32_t i = 0; i < symtab_count(t); i++) {
 		struct symbol s = symtab_at(t, i);
 
-		demangle(symtab_name(strings, s.name), f->is_go, &d);
+		demangle(symtab_name(&strings, s.name), f->is_go, &d);
 		printf("%016" PRIx64 " %8" PRIx64 " %s\n", s.vaddr, s.size, d.name);
 	}
 	return 0;

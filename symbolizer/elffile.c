@@ -234,15 +234,11 @@ static int read_headers(struct elffile *f, const Elf64_Ehdr *eh)
 	return 0;
 }
 
-int elffile_open(struct elffile **ret, int fd)
+static int open_mapped(struct elffile *f)
 {
-	CLEANUP(elffile_closep) struct elffile *f = mem_calloc(1, sizeof(*f));
 	Elf64_Ehdr eh;
 	int err;
 
-	err = map_file(f, fd);
-	if (err)
-		return err;
 	err = check_header(f, &eh);
 	if (err)
 		return err;
@@ -251,7 +247,33 @@ int elffile_open(struct elffile **ret, int fd)
 	f->elf = elf_memory((char *)(uintptr_t)f->file.p, f->file.len);
 	if (!f->elf)
 		return MSG_FILE_NOT_ELF;
-	err = read_headers(f, &eh);
+	return read_headers(f, &eh);
+}
+
+int elffile_open(struct elffile **ret, int fd)
+{
+	CLEANUP(elffile_closep) struct elffile *f = mem_calloc(1, sizeof(*f));
+	int err;
+
+	err = map_file(f, fd);
+	if (!err)
+		err = open_mapped(f);
+	if (err)
+		return err;
+	*ret = TAKE(f);
+	return 0;
+}
+
+int elffile_open_bytes(struct elffile **ret, struct bytes file)
+{
+	CLEANUP(elffile_closep) struct elffile *f = mem_calloc(1, sizeof(*f));
+	int err;
+
+	if (file.len < sizeof(Elf64_Ehdr))
+		return MSG_FILE_NOT_ELF;
+	f->file = file;
+	f->is_memory = true;
+	err = open_mapped(f);
 	if (err)
 		return err;
 	*ret = TAKE(f);
@@ -265,7 +287,7 @@ struct elffile *elffile_close(struct elffile *f)
 	if (!f)
 		return NULL;
 	elf_end(f->elf);
-	if (f->file.p) {
+	if (f->file.p && !f->is_memory) {
 		m = find_mapping(f->file.p);
 		assert(m);
 		m->start = 0;

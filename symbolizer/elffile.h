@@ -31,6 +31,7 @@ struct elf_section {
 
 struct elffile {
 	struct bytes file;
+	bool is_memory;		/* elffile_open_bytes(): not ours to unmap */
 	Elf *elf;
 	uint64_t entry;
 	bool entry_is_root;	/* the entry point starts a program, not a shared library's .text */
@@ -47,6 +48,8 @@ void elffile_guard_init(void);
 
 /* 0; a positive enum msg_file_result; or -errno. */
 MUST_USE int elffile_open(struct elffile **ret, int fd);
+/* The same of bytes in memory, which outlive it. */
+MUST_USE int elffile_open_bytes(struct elffile **ret, struct bytes file);
 struct elffile *elffile_close(struct elffile *f);
 DEFINE_CLEANUP(struct elffile *, elffile_close);
 

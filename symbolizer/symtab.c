@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "symbolizer/mem.h"
+#include "symbolizer/minidebug.h"
 
 enum {
 	SYM_FUNCTION = 1u << 31,
@@ -16,6 +17,8 @@ enum {
 	UNDERSCORES_MAX = 16,
 };
 
+#define NAME_OWN (1u << 31)	/* in a name: it stands in the table's own strings */
+
 struct sym {
 	uint32_t rel;		/* address, relative to the table's base */
 	uint32_t bits;		/* SYM_*, size */
@@ -27,6 +30,8 @@ struct symtab {
 	uint32_t nsyms, cap;
 	struct sym *syms;
 	uint32_t strings;	/* section index */
+	uint8_t *own;		/* strings of MiniDebugInfo */
+	size_t own_len;
 };
 
 struct section_end {
@@ -35,8 +40,9 @@ struct section_end {
 };
 
 struct collect {
-	const struct elffile *file;
+	const struct elffile *file, *code;	/* that the symbols are in, and are about */
 	struct symtab *t;
+	uint32_t own;		/* NAME_OWN or 0 */
 	struct section_end *sections;
 	uint32_t nsections;
 };
@@ -67,10 +73,10 @@ static bool sym_from(const struct collect *c, const Elf64_Sym *es, struct sym *r
 	uint64_t end, size = es->st_size;
 	uint32_t bits = 0;
 
-	if (es->st_shndx == SHN_UNDEF || es->st_shndx == SHN_ABS || !es->st_name ||
+	if (es->st_shndx == SHN_UNDEF || es->st_shndx == SHN_ABS || !es->st_name || es->st_name & NAME_OWN ||
 	    (!is_function && type != STT_NOTYPE))
 		return false;
-	segment = elffile_segment_of_vaddr(c->file, es->st_value);
+	segment = elffile_segment_of_vaddr(c->code, es->st_value);
 	if (!segment || !(segment->flags & PF_X) || es->st_value - c->t->base > UINT32_MAX)
 		return false;
 	end = segment->vaddr + segment->file_bytes;
@@ -92,8 +98,20 @@ static bool sym_from(const struct collect *c, const Elf64_Sym *es, struct sym *r
 		(bind != STB_WEAK && bind != STB_LOCAL ? SYM_GLOBAL : 0);
 	ret->rel = (uint32_t)(es->st_value - c->t->base);
 	ret->bits = bits | (uint32_t)MIN(size, (uint64_t)SYM_SIZE);
-	ret->name = es->st_name;
+	ret->name = es->st_name | c->own;
 	return true;
+}
+
+/* A copy of the strings, which will be gone. */
+static void keep_strings(struct symtab *t, const struct elffile *f, uint32_t section)
+{
+	struct elf_section s;
+
+	if (elffile_section_at(f, section, &s) < 0 || !s.data.len)
+		return;
+	t->own = mem_calloc(s.data.len, 1);
+	memcpy(t->own, s.data.p, s.data.len);
+	t->own_len = s.data.len;
 }
 
 /* False: over a limit. */
@@ -106,7 +124,10 @@ static bool collect_table(struct collect *c, const struct elf_section *table)
 
 	if (n > SYMTAB_SCAN_MAX)
 		return false;
-	t->strings = table->link;
+	if (c->own)
+		keep_strings(t, c->file, table->link);
+	else
+		t->strings = table->link;
 	for (size_t i = 1; i < n; i++) {
 		memcpy(&es, table->data.p + i * sizeof(es), sizeof(es));
 		if (!sym_from(c, &es, &sym))
@@ -152,7 +173,7 @@ static void sort_syms(struct symtab *t)
 	t->cap = t->nsyms;
 }
 
-static size_t count_underscores(struct bytes strings, uint32_t name)
+static size_t count_underscores(const struct symtab_strings *strings, uint32_t name)
 {
 	struct bytes s = symtab_name(strings, name);
 	size_t n = 0;
@@ -163,7 +184,7 @@ static size_t count_underscores(struct bytes strings, uint32_t name)
 }
 
 /* Whether b is the better name of the address that both have. */
-static bool is_better(struct bytes strings, const struct sym *a, const struct sym *b)
+static bool is_better(const struct symtab_strings *strings, const struct sym *a, const struct sym *b)
 {
 	static const uint32_t order[] = { SYM_FUNCTION, SYM_SIZED, SYM_GLOBAL | SYM_WEAK };
 	size_t x, y;
@@ -178,7 +199,7 @@ static bool is_better(struct bytes strings, const struct sym *a, const struct sy
 	return (b->bits & SYM_GLOBAL) && !(a->bits & SYM_GLOBAL);
 }
 
-static void drop_aliases(struct symtab *t, struct bytes strings)
+static void drop_aliases(struct symtab *t, const struct symtab_strings *strings)
 {
 	uint32_t n = 0;
 
@@ -215,26 +236,46 @@ static uint64_t lowest_code(const struct elffile *f)
 	return low;
 }
 
+/* The symbols of a table of this name. False: over a limit. */
+static bool collect(struct symtab *t, const struct elffile *code, const struct elffile *file, const char *name)
+{
+	struct collect c = { .file = file, .code = code, .t = t, .own = file == code ? 0 : NAME_OWN };
+	struct elf_section table;
+	bool ok = true;
+
+	if (elffile_section(file, name, &table) == 0) {
+		read_sections(&c);
+		ok = collect_table(&c, &table);
+		free(c.sections);
+	}
+	return ok;
+}
+
+/* What of a stripped file's symbols is left. */
+static bool collect_rest(struct symtab *t, const struct elffile *f)
+{
+	void *heap = NULL;
+	struct elffile *mini = minidebug_open(f, &heap);
+	bool ok = collect(t, f, f, ".dynsym") && (!mini || collect(t, f, mini, ".symtab"));
+
+	elffile_close(mini);
+	free(heap);
+	return ok;
+}
+
 struct symtab *symtab_new(const struct elffile *f)
 {
-	static const char *const names[] = { ".symtab", ".dynsym" };
 	struct symtab *t = mem_calloc(1, sizeof(*t));
-	struct collect c = { .file = f, .t = t };
-	struct elf_section table;
+	struct symtab_strings strings;
 
 	t->base = lowest_code(f);
-	read_sections(&c);
-	for (size_t i = 0; i < ARRAY_SIZE(names) && !t->nsyms; i++) {
-		if (elffile_section(f, names[i], &table) == 0 && !collect_table(&c, &table)) {
-			t->nsyms = 0;
-			break;
-		}
-	}
-	free(c.sections);
+	if (!collect(t, f, f, ".symtab") || (!t->nsyms && !collect_rest(t, f)))
+		t->nsyms = 0;
 	if (!t->nsyms)
 		return t;
 	sort_syms(t);
-	drop_aliases(t, symtab_strings(t, f));
+	strings = symtab_strings(t, f);
+	drop_aliases(t, &strings);
 	end_sizeless(t);
 	t->cap = t->nsyms;
 	t->syms = mem_check(reallocarray(t->syms, t->cap, sizeof(*t->syms)));
@@ -243,8 +284,10 @@ struct symtab *symtab_new(const struct elffile *f)
 
 struct symtab *symtab_free(struct symtab *t)
 {
-	if (t)
-		free(t->syms);
+	if (!t)
+		return NULL;
+	free(t->syms);
+	free(t->own);
 	free(t);
 	return NULL;
 }
@@ -318,22 +361,28 @@ uint32_t symtab_count(const struct symtab *t)
 
 size_t symtab_bytes(const struct symtab *t)
 {
-	return sizeof(*t) + (size_t)t->cap * sizeof(*t->syms);
+	return sizeof(*t) + (size_t)t->cap * sizeof(*t->syms) + t->own_len;
 }
 
-struct bytes symtab_strings(const struct symtab *t, const struct elffile *f)
+struct symtab_strings symtab_strings(const struct symtab *t, const struct elffile *f)
 {
+	struct symtab_strings ret = { .own = { t->own, t->own_len } };
 	struct elf_section s;
 
-	return elffile_section_at(f, t->strings, &s) == 0 ? s.data : (struct bytes){ NULL, 0 };
+	if (elffile_section_at(f, t->strings, &s) == 0)
+		ret.file = s.data;
+	return ret;
 }
 
-struct bytes symtab_name(struct bytes strings, uint32_t name)
+struct bytes symtab_name(const struct symtab_strings *strings, uint32_t name)
 {
-	if (name >= strings.len)
+	struct bytes in = name & NAME_OWN ? strings->own : strings->file;
+
+	name &= ~NAME_OWN;
+	if (name >= in.len)
 		return (struct bytes){ NULL, 0 };
 	return (struct bytes){
-		strings.p + name,
-		strnlen((const char *)strings.p + name, MIN(strings.len - name, (size_t)SYMTAB_NAME_MAX)),
+		in.p + name,
+		strnlen((const char *)in.p + name, MIN(in.len - name, (size_t)SYMTAB_NAME_MAX)),
 	};
 }

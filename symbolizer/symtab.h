@@ -1,7 +1,7 @@
 /*
- * symtab - which function symbol covers an address: a sorted index of .symtab, or of .dynsym where
- * that has no functions, at 12 bytes a symbol. It keeps no name, only where one stands in the
- * file, so that it can outlive the mapping.
+ * symtab - which function symbol covers an address: a sorted index of .symtab or, where that has no functions, of
+ * .dynsym and of MiniDebugInfo (minidebug.h), at 12 bytes a symbol. It keeps no name, only where one stands in the
+ * file, so that it can outlive the mapping; of MiniDebugInfo it keeps the names too.
  *
  * Of symbols at one address one is kept: a function before a label, one with a size, one that is
  * not local, the fewer leading underscores, global before weak. A symbol with a size covers its own
@@ -25,7 +25,7 @@ struct symtab;
 
 struct symbol {
 	uint64_t vaddr, size;
-	uint32_t name;		/* offset in symtab_strings() */
+	uint32_t name;		/* for symtab_name() */
 	bool is_function;
 };
 
@@ -39,8 +39,11 @@ uint32_t symtab_count(const struct symtab *t);
 struct symbol symtab_at(const struct symtab *t, uint32_t i); /* in address order */
 size_t symtab_bytes(const struct symtab *t);
 
-/* The string table of the file that the index was made from, and a name in it: not NUL-terminated. */
-struct bytes symtab_strings(const struct symtab *t, const struct elffile *f);
-struct bytes symtab_name(struct bytes strings, uint32_t name);
+/* The strings of the file that the index was made from and its own, and a name in them: not NUL-terminated. */
+struct symtab_strings {
+	struct bytes file, own;
+};
+struct symtab_strings symtab_strings(const struct symtab *t, const struct elffile *f);
+struct bytes symtab_name(const struct symtab_strings *strings, uint32_t name);
 
 #endif

@@ -113,11 +113,11 @@ $(OUT)/tests/unit/test_web.o: $(OUT)/gen/exporter/profile.pb-c.c
 
 # symbolizer
 UNIT += msg_symbolizer code cfi symtab gopclntab demangle symbolizer_sandbox elffile answer
-SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile sections fde cfi expr code rowset gopclntab golang symtab \
+SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile sections fde cfi expr code rowset gopclntab golang minidebug symtab \
 	dwarf_form dwarf_code dwarf_line dwarf demangle handles answer_rows answer_names) \
 	$(BASE_OBJS)
 SYMBOLIZER_TEST_OBJS := $(SYMBOLIZER_LIB_OBJS) $(OUT)/tests/unit/elf_fixture.o
-SYMBOLIZER_TEST_LIBS := -lelf -lz -lzstd -l:libiberty.a
+SYMBOLIZER_TEST_LIBS := -lelf -lz -lzstd -llzma -l:libiberty.a
 TEST_OBJS_msg_symbolizer := $(OUT)/symbolizer/msg.o $(OUT)/base/buf.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_msg_symbolizer := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_code := $(SYMBOLIZER_TEST_OBJS)

@@ -76,7 +76,7 @@ struct program {
 	int fd;
 	struct elffile *elf;
 	struct symtab *symtab;
-	struct bytes strings;
+	struct symtab_strings strings;
 	struct handles handles;
 };
 
@@ -105,7 +105,7 @@ static uint64_t offset_of(const struct program *p, const char *name)
 {
 	for (uint32_t i = 0; i < symtab_count(p->symtab); i++) {
 		struct symbol s = symtab_at(p->symtab, i);
-		struct bytes n = symtab_name(p->strings, s.name);
+		struct bytes n = symtab_name(&p->strings, s.name);
 		const struct msg_segment *seg = elffile_segment_of_vaddr(p->elf, s.vaddr);
 
 		if (n.len == strlen(name) && memcmp(n.p, name, n.len) == 0)

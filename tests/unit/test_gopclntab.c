@@ -143,7 +143,7 @@ static void inlined_functions_have_their_own_names(void **state UNUSED)
 	struct gopclntab *t = gopclntab_new(f);
 	struct srcline lines[GOPCLNTAB_LINES_MAX];
 	struct symtab *symtab = symtab_new(f);
-	struct bytes strings = symtab_strings(symtab, f);
+	struct symtab_strings strings = symtab_strings(symtab, f);
 	size_t ninlined = 0;
 	struct gofunc fn;
 
@@ -151,7 +151,7 @@ static void inlined_functions_have_their_own_names(void **state UNUSED)
 	for (uint32_t i = 0; i < symtab_count(symtab); i++) {
 		struct symbol s = symtab_at(symtab, i);
 
-		if (!is_text(symtab_name(strings, s.name), "main.cpuNs"))
+		if (!is_text(symtab_name(&strings, s.name), "main.cpuNs"))
 			continue;
 		assert_true(gopclntab_find(t, s.vaddr, &fn));
 		assert_true(fn.start == s.vaddr && is_text(fn.name, "main.cpuNs"));

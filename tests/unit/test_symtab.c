@@ -86,7 +86,7 @@ static size_t compare_with_readelf(const char *path, const char *table)
 {
 	struct elffile *f = fixture_open(path);
 	struct symtab *t = symtab_new(f);
-	struct bytes strings = symtab_strings(t, f);
+	struct symtab_strings strings = symtab_strings(t, f);
 	struct oracle o = ask_readelf(path, table);
 	size_t nsized = 0, nwrong = 0, nafter = 0;
 	struct symbol s;
@@ -98,9 +98,9 @@ static size_t compare_with_readelf(const char *path, const char *table)
 			continue;
 		nsized++;
 		if (!symtab_is_function_start(t, want->vaddr) || !symtab_find(t, want->vaddr, &s) ||
-		    !is_covering_name(&o, want->vaddr, symtab_name(strings, s.name)) ||
+		    !is_covering_name(&o, want->vaddr, symtab_name(&strings, s.name)) ||
 		    !symtab_find(t, want->vaddr + want->size - 1, &s) ||
-		    !is_covering_name(&o, want->vaddr + want->size - 1, symtab_name(strings, s.name))) {
+		    !is_covering_name(&o, want->vaddr + want->size - 1, symtab_name(&strings, s.name))) {
 			if (nwrong++ < 5)
 				print_error("wrong: %lx %lx %s\n", want->vaddr, want->size, want->name);
 		}
@@ -157,15 +157,15 @@ static const char assembly[] =
 	".section .text2, \"ax\"\nnop\nnop\nnop\nnop\n"
 	".data\nobject: .quad 1\n";
 
-static void want_name(const struct symtab *t, struct bytes strings, uint64_t vaddr, const char *want)
+static void want_name(const struct symtab *t, struct symtab_strings strings, uint64_t vaddr, const char *want)
 {
 	struct symbol s;
 	bool found = symtab_find(t, vaddr, &s);
 
 	assert_int_equal(found, want != NULL);
-	if (found && !same_name(symtab_name(strings, s.name), want))
-		fail_msg("at %lx: got %.*s, want %s", vaddr, (int)symtab_name(strings, s.name).len,
-			 symtab_name(strings, s.name).p, want);
+	if (found && !same_name(symtab_name(&strings, s.name), want))
+		fail_msg("at %lx: got %.*s, want %s", vaddr, (int)symtab_name(&strings, s.name).len,
+			 symtab_name(&strings, s.name).p, want);
 }
 
 static void aliases_sizes_and_labels_follow_the_rules(void **state UNUSED)
@@ -173,7 +173,7 @@ static void aliases_sizes_and_labels_follow_the_rules(void **state UNUSED)
 	char *path = fixture_compile_to("s", assembly, "-nostdlib -static");
 	struct elffile *f = fixture_open(path);
 	struct symtab *t = symtab_new(f);
-	struct bytes strings = symtab_strings(t, f);
+	struct symtab_strings strings = symtab_strings(t, f);
 	uint64_t base = f->entry;
 
 	want_name(t, strings, base, "_start");
@@ -211,6 +211,94 @@ static void a_stripped_program_has_no_symbols(void **state UNUSED)
 	fixture_forget(path);
 }
 
+/* Runs a shell command in which $P is the path. */
+static void shell(const char *path, const char *command)
+{
+	CLEANUP_FREE char *line = NULL;
+
+	assert_true(asprintf(&line, "P='%s'; %s", path, command) > 0);
+	assert_int_equal(system(line), 0);
+}
+
+/* As distributions make it: the full table without what .dynsym has, in a file of its own, compressed. */
+#define ADD_MINIDEBUG                                                                                                  \
+	"nm -D --format=posix --defined-only $P | awk '{ print $1 }' | sort >$P.dyn && "                                \
+	"nm --format=posix --defined-only $P | awk '$2 ~ /[tT]/ { print $1 }' | sort >$P.all && "                       \
+	"comm -13 $P.dyn $P.all >$P.keep && "                                                                           \
+	"objcopy --only-keep-debug $P $P.mini && "                                                                      \
+	"objcopy -S --remove-section .comment --keep-symbols=$P.keep $P.mini && xz -k -f $P.mini && strip $P && "
+
+static void forget_all(char *path)
+{
+	shell(path, "rm -f $P.dyn $P.all $P.keep $P.mini $P.mini.xz");
+	fixture_forget(path);
+}
+
+static const char with_static[] = "static __attribute__((noinline)) int hidden(int n) { return n * 3; }\n"
+				  "int exported(int n) { return hidden(n) + 1; }\n"
+				  "int main(int argc, char **argv) { (void)argv; return exported(argc); }\n";
+
+static void a_stripped_program_is_named_by_minidebuginfo(void **state UNUSED)
+{
+	char *path = fixture_compile_to("c", with_static, "-O1 -rdynamic");
+	struct elffile *f = fixture_open(path);
+	struct symtab *t = symtab_new(f);
+	struct symtab_strings strings = symtab_strings(t, f);
+	uint64_t hidden = 0, exported = 0;
+
+	for (uint32_t i = 0; i < symtab_count(t); i++) {
+		struct symbol s = symtab_at(t, i);
+
+		if (same_name(symtab_name(&strings, s.name), "hidden"))
+			hidden = s.vaddr;
+		if (same_name(symtab_name(&strings, s.name), "exported"))
+			exported = s.vaddr;
+	}
+	assert_true(hidden && exported);
+	symtab_free(t);
+	elffile_close(f);
+
+	shell(path, ADD_MINIDEBUG "objcopy --add-section .gnu_debugdata=$P.mini.xz $P");
+	f = fixture_open(path);
+	t = symtab_new(f);
+	strings = symtab_strings(t, f);
+	want_name(t, strings, hidden + 1, "hidden");
+	want_name(t, strings, exported + 1, "exported");
+	symtab_free(t);
+	elffile_close(f);
+	forget_all(path);
+}
+
+/* What is cut off or changed counts as none, and the exported names stay. */
+static void corrupt_minidebuginfo_is_none(void **state UNUSED)
+{
+	static const char *const harm[] = {
+		"head -c 200 $P.mini.xz >$P.mini",
+		"(head -c 100 $P.mini.xz; head -c 50 /dev/zero; tail -c +151 $P.mini.xz) >$P.mini",
+		"head -c 100000000 /dev/zero | xz -9 >$P.mini", /* more than is taken */
+		"head -c 100000 /dev/zero | xz >$P.mini",	 /* no ELF file */
+		"printf x >$P.mini",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(harm); i++) {
+		char *path = fixture_compile_to("c", with_static, "-O1 -rdynamic");
+		CLEANUP_FREE char *command = NULL;
+		struct elffile *f;
+		struct symtab *t;
+
+		assert_true(asprintf(&command, ADD_MINIDEBUG "%s && objcopy --add-section .gnu_debugdata=$P.mini $P",
+				     harm[i]) > 0);
+		shell(path, command);
+		f = fixture_open(path);
+		t = symtab_new(f);
+		assert_true(symtab_count(t) > 0 && symtab_count(t) < 16);
+		assert_true(symtab_bytes(t) < 4096);
+		symtab_free(t);
+		elffile_close(f);
+		forget_all(path);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -219,6 +307,8 @@ int main(void)
 		cmocka_unit_test(names_of_a_static_program_are_readelfs),
 		cmocka_unit_test(aliases_sizes_and_labels_follow_the_rules),
 		cmocka_unit_test(a_stripped_program_has_no_symbols),
+		cmocka_unit_test(a_stripped_program_is_named_by_minidebuginfo),
+		cmocka_unit_test(corrupt_minidebuginfo_is_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
