@@ -25,7 +25,7 @@ BASE := log buf loop io ipc clock box
 CONFIG := value schema schema_env schema_print wire check check_all config_sinks config
 # The YAML library is the agent's alone.
 CONFIG_LOAD := schema_suggest load config_load
-SYMBOLIZER_LIB := msg sandbox elffile sections fde cfi expr code rowset gopclntab golang minidebug symtab \
+SYMBOLIZER_LIB := msg sandbox elffile sections fde cfi expr code rowset gopclntab golang minidebug plt symtab \
 	dwarf_form dwarf_code dwarf_line dwarf demangle handles answer_rows answer_names dump
 SYMBOLIZER := $(SYMBOLIZER_LIB) main
 EXPORTER_LIB := msg msg_batch sandbox sandbox_filter sandbox_landlock utf8 cgroup labels names intern tables gzip pprof profiles output shelf directory http push push_queue push_send push_tell push_settings push_request push_reply delivery channel \

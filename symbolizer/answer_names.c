@@ -4,6 +4,7 @@
 
 #include "symbolizer/demangle.h"
 #include "symbolizer/mem.h"
+#include "symbolizer/plt.h"
 
 enum { NAMES_BYTES_MAX = 8 << 20 }; /* of one answer; real ones have some 100 KB */
 
@@ -33,9 +34,17 @@ static char *copy_text(struct bytes text)
 	return mem_check(strdup(d.name));
 }
 
+/* To one of struct demangled's names, where there is room. */
+static void append(char *name, const char *text)
+{
+	if (strlen(name) + strlen(text) <= MSG_NAME_MAX)
+		strcat(name, text);
+}
+
 static uint32_t add_function(struct names_job *job, const struct srcline *line, bool is_go)
 {
-	struct key key = { line->name.p, line->file.p };
+	static const uint8_t plt[] = "@plt";
+	struct key key = { line->name.p, line->is_plt ? plt : line->file.p };
 	struct msg_names *m = &job->msg;
 	struct demangled d;
 
@@ -49,6 +58,10 @@ static uint32_t add_function(struct names_job *job, const struct srcline *line, 
 	m->functions = mem_grow(m->functions, &job->cap_functions, m->nfunctions + 1, sizeof(*m->functions));
 	job->keys = mem_grow(job->keys, &job->cap_keys, m->nfunctions + 1, sizeof(*job->keys));
 	demangle(line->name, is_go, &d);
+	if (line->is_plt) {
+		append(d.name, (const char *)plt);
+		append(d.system_name, (const char *)plt);
+	}
 	m->functions[m->nfunctions] = (struct msg_function){
 		.name = mem_check(strdup(d.name)),
 		.system_name = mem_check(strdup(d.system_name)),
@@ -120,6 +133,19 @@ static void add_go_lines(struct names_job *job, const struct gofunc *fn, uint64_
 		add_line(job, &lines[i], true, named);
 }
 
+/* An entry of a linkage table is called as what it calls. */
+static bool find_plt(const struct names_job *job, uint64_t pc, struct srcline *ret)
+{
+	struct plt_target target;
+
+	if (!plt_find(job->elf, pc, &target))
+		return false;
+	*ret = (struct srcline){ .name = target.name, .is_plt = true };
+	if (!ret->name.len)
+		ret->name = symbol_at(job, target.resolver);
+	return true;
+}
+
 /* The place for more sources of names: each adds its lines, innermost first, or none. */
 static void add_lines(struct names_job *job, uint64_t pc, struct msg_named *named)
 {
@@ -134,6 +160,8 @@ static void add_lines(struct names_job *job, uint64_t pc, struct msg_named *name
 	if (named->nlines)
 		return;
 	line.name = symbol_at(job, pc);
+	if (!line.name.len && !find_plt(job, pc, &line))
+		return;
 	/* What the table of a Go program leaves out is C. */
 	add_line(job, &line, job->elf->is_go && !job->go, named);
 }

@@ -5,6 +5,7 @@
 #include "symbolizer/code.h"
 #include "symbolizer/golang.h"
 #include "symbolizer/mem.h"
+#include "symbolizer/plt.h"
 #include "symbolizer/rowset.h"
 
 enum {
@@ -267,17 +268,6 @@ static uint32_t row_of_sigreturn(struct rows_job *job, uint64_t vaddr)
 				    offset_of(job, MIN(start + CODE_SIGRETURN_LEN, end)));
 }
 
-static bool is_in_plt(const struct rows_job *job)
-{
-	static const char *const names[] = { ".plt", ".plt.sec", ".plt.got", ".iplt" };
-	struct elf_section s;
-
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if (elffile_section(job->elf, names[i], &s) == 0 && job->pc - s.vaddr < s.size)
-			return true;
-	return false;
-}
-
 /* Places without CFI whose few bytes tell all of their frame; a row for this pc alone. */
 static uint32_t row_of_stub(struct rows_job *job)
 {
@@ -289,7 +279,7 @@ static uint32_t row_of_stub(struct rows_job *job)
 	if (code_is_clone(before, at)) {
 		cfa_off = 8;
 		flags = MSG_ROW_CLONE;
-	} else if (is_in_plt(job)) {
+	} else if (plt_covers(job->elf, job->pc)) {
 		cfa_off = code_plt_cfa(before, at);
 	}
 	if (!cfa_off)

@@ -7,6 +7,7 @@
 struct srcline {
 	struct bytes name, file;	/* either may be empty */
 	uint32_t line, start_line;	/* 0 unknown */
+	bool is_plt;		/* an entry of a linkage table that calls it */
 };
 
 #endif

@@ -113,7 +113,7 @@ $(OUT)/tests/unit/test_web.o: $(OUT)/gen/exporter/profile.pb-c.c
 
 # symbolizer
 UNIT += msg_symbolizer code cfi symtab gopclntab demangle symbolizer_sandbox elffile answer
-SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile sections fde cfi expr code rowset gopclntab golang minidebug symtab \
+SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile sections fde cfi expr code rowset gopclntab golang minidebug plt symtab \
 	dwarf_form dwarf_code dwarf_line dwarf demangle handles answer_rows answer_names) \
 	$(BASE_OBJS)
 SYMBOLIZER_TEST_OBJS := $(SYMBOLIZER_LIB_OBJS) $(OUT)/tests/unit/elf_fixture.o

@@ -28,20 +28,24 @@ def build(*command):
     return path
 
 
-def instructions(program):
-    """Where the instructions of the program's own functions are: address, offset in the file."""
+def in_file(program, addresses):
+    """Each address and its offset in the file."""
     loads = re.findall(r"LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+) 0x\w+ R E", output(["/usr/bin/readelf", "-lW", program]))
     loads = [tuple(int(x, 16) for x in load) for load in loads]
+    for address in addresses:
+        yield address, next(address - v + off for off, v, size in loads if v <= address < v + size)
+
+
+def instructions(program):
+    """Where the instructions of the program's own functions are: address, offset in the file."""
     own = []
     for line in output(["/usr/bin/nm", "-S", program]).split("\n"):
         found = re.fullmatch(r"(\w+) (\w+) [tTwWuV] (.*)", line)
         if found and found[3] not in START_FILES:
             own.append((int(found[1], 16), int(found[1], 16) + int(found[2], 16)))
     code = output(["/usr/bin/objdump", "-d", "--no-show-raw-insn", program])
-    for text in re.findall(r"^ +(\w+):\t", code, re.M):
-        address = int(text, 16)
-        if any(start <= address < end for start, end in own):
-            yield address, next(address - v + off for off, v, size in loads if v <= address < v + size)
+    addresses = [int(text, 16) for text in re.findall(r"^ +(\w+):\t", code, re.M)]
+    return in_file(program, [a for a in addresses if any(start <= a < end for start, end in own)])
 
 
 def ours(program, offsets):
@@ -190,3 +194,17 @@ def test_of_one_unit_for_all():
 
 def test_only_lines_and_inlined_callers():
     compare(build("/usr/bin/clang++", "-O2", "-gline-tables-only"), (by_llvm, but_outermost))
+
+
+def test_entries_of_linkage_tables_are_called_as_what_they_call():
+    for name in ["plt_lazy", "plt_sec", "plt_got", "plt_lld"]:
+        program, expected, entry = harness.workload(name), {}, None
+        for line in output(["/usr/bin/objdump", "-d", "--no-show-raw-insn", program]).split("\n"):
+            begin, code = re.match(r"\w+ <(.*)>:", line), re.match(r" +(\w+):\t", line)
+            entry = begin[1] if begin else entry
+            if code and entry.endswith("@plt"):
+                expected[int(code[1], 16)] = entry
+        places = list(in_file(program, expected))
+        told = ours(program, [offset for _, offset in places])
+        wrong = [(hex(a), expected[a], x) for (a, _), x in zip(places, told) if [f[0] for f in x] != [expected[a]]]
+        assert len(places) > 15 and not wrong, f"{name}: {len(places)} instructions, wrong: {wrong}"
