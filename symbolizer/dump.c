@@ -6,6 +6,7 @@
 
 #include "symbolizer/answer.h"
 #include "symbolizer/demangle.h"
+#include "symbolizer/mem.h"
 #include "symbolizer/rowset.h"
 
 static const char *const reg_names[] = {
@@ -200,57 +201,85 @@ int dump_symbols(int fd)
 	return 0;
 }
 
-static void print_named(const struct msg_names *m, const struct msg_named *named)
+static void print_named(FILE *to, const struct msg_names *m, const struct msg_named *named)
 {
-	printf("build_id=");
+	fprintf(to, "build_id=");
 	for (uint32_t i = 0; i < m->build_id_len; i++)
-		printf("%02x", m->build_id[i]);
-	printf(" vaddr=%" PRIx64 "\n", named->vaddr);
+		fprintf(to, "%02x", m->build_id[i]);
+	fprintf(to, " vaddr=%" PRIx64 "\n", named->vaddr);
 	for (uint32_t i = 0; i < named->nlines; i++) {
 		const struct msg_line *line = &m->lines[named->first_line + i];
 		const struct msg_function *f = &m->functions[line->function];
 
-		printf("%s (%s)", f->name, f->system_name);
+		fprintf(to, "%s (%s)", f->name, f->system_name);
 		if (f->file[0])
-			printf(" %s:%u", f->file, line->line);
+			fprintf(to, " %s:%u", f->file, line->line);
 		if (f->start_line)
-			printf(" start_line=%u", f->start_line);
-		printf("\n");
+			fprintf(to, " start_line=%u", f->start_line);
+		fprintf(to, "\n");
 	}
 }
 
-/* One request's answer. */
-static int print_names(struct handles *h, const struct msg_request *req, int fd)
+/* An offset, and what is to be printed of it. */
+struct asked {
+	uint64_t offset;
+	char *text;
+};
+
+static int by_offset(const void *a, const void *b)
+{
+	const struct asked *x = *(struct asked *const *)a, *y = *(struct asked *const *)b;
+
+	return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* The answer to one request about all of these. */
+static int ask_names(struct handles *h, int fd, struct asked **asked, size_t n)
 {
 	CLEANUP(bufw_fini) struct bufw w = { 0 };
 	CLEANUP(msg_names_fini) struct msg_names m = { 0 };
+	CLEANUP_FREE struct msg_request *req = mem_calloc(1, sizeof(*req));
 	struct bufr r;
 	int err;
 
+	req->naddrs = (uint32_t)n;
+	for (size_t i = 0; i < n; i++)
+		req->addrs[i].offset = asked[i]->offset;
 	answer_names(h, req, fd, &w);
 	bufr_init(&r, w.data, w.len);
 	err = msg_names_decode(&r, &m);
 	if (err || m.result)
 		return err ? err : (int)m.result;
-	for (uint32_t i = 0; i < m.nnamed; i++)
-		print_named(&m, &m.named[i]);
+	for (size_t i = 0; i < n; i++) {
+		size_t len;
+		FILE *to = mem_check(open_memstream(&asked[i]->text, &len));
+
+		print_named(to, &m, &m.named[i]);
+		if (fclose(to) != 0)
+			return -ENOMEM;
+	}
 	return 0;
 }
 
+/* Asked in the order of addresses, as the agent does. */
 int dump_symbols_at(int fd, const uint64_t *offsets, size_t n)
 {
 	CLEANUP(handles_fini) struct handles h = { 0 };
-	CLEANUP_FREE struct msg_request *req = calloc(1, sizeof(*req));
+	CLEANUP_FREE struct asked *asked = mem_calloc(n, sizeof(*asked));
+	CLEANUP_FREE struct asked **order = mem_calloc(n, sizeof(struct asked *));
 	int err = 0;
 
-	if (!req)
-		return -ENOMEM;
-	for (size_t i = 0; i < n && !err; i++) {
-		req->addrs[req->naddrs++].offset = offsets[i];
-		if (req->naddrs < MSG_ADDRS_MAX && i + 1 < n)
-			continue;
-		err = print_names(&h, req, fd);
-		req->naddrs = 0;
+	for (size_t i = 0; i < n; i++) {
+		asked[i].offset = offsets[i];
+		order[i] = &asked[i];
+	}
+	qsort(order, n, sizeof(struct asked *), by_offset);
+	for (size_t i = 0; i < n && !err; i += MSG_ADDRS_MAX)
+		err = ask_names(&h, fd, order + i, MIN(n - i, (size_t)MSG_ADDRS_MAX));
+	for (size_t i = 0; i < n; i++) {
+		if (!err)
+			fputs(asked[i].text, stdout);
+		free(asked[i].text);
 	}
 	return err;
 }

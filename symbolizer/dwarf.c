@@ -19,11 +19,20 @@ struct span {
 	uint32_t unit;		/* its header's offset */
 };
 
+/* What an entry of a unit is called. */
+struct named {
+	uint32_t entry;		/* its index + 1; 0: free */
+	uint32_t start_line;
+	struct dwarf_ref name;
+};
+
 /* A unit that was asked about. */
 struct loaded {
 	struct dwarf_unit unit;
 	struct dwarf_code code;
 	struct dwarf_lines lines;
+	struct named *names;	/* of entries that were asked for: open addressing, a power of two */
+	uint32_t nnames, name_slots;
 	uint64_t used;
 };
 
@@ -176,6 +185,7 @@ static struct loaded *drop(struct loaded *l)
 {
 	dwarf_code_fini(&l->code);
 	dwarf_lines_fini(&l->lines);
+	free(l->names);
 	free(l);
 	return NULL;
 }
@@ -197,7 +207,7 @@ struct dwarf *dwarf_free(struct dwarf *d)
 
 static size_t loaded_bytes(const struct loaded *l)
 {
-	return sizeof(*l) + sizeof(l) + dwarf_code_bytes(&l->code) + dwarf_lines_bytes(&l->lines);
+	return sizeof(*l) + sizeof(l) + l->name_slots * sizeof(*l->names) + dwarf_code_bytes(&l->code) + dwarf_lines_bytes(&l->lines);
 }
 
 size_t dwarf_bytes(const struct dwarf *d)
@@ -384,11 +394,11 @@ static bool read_naming(struct dwarf *d, const struct sections *s, const struct 
 	return c.p != NULL;
 }
 
-static void name_entry(struct dwarf *d, const struct sections *s, const struct dwarf_unit *u, struct dwarf_entry *e)
+static void name_die(struct dwarf *d, const struct sections *s, const struct dwarf_unit *u, uint64_t die,
+		     struct named *ret)
 {
 	struct naming n = { .linkage.section = SECTION_COUNT, .name.section = SECTION_COUNT };
 	struct dwarf_unit other;
-	uint64_t die = e->die;
 
 	for (int hop = 0; hop < HOPS_MAX && die != DWARF_NONE && n.linkage.section == SECTION_COUNT; hop++) {
 		if (die < u->die || die >= u->end) {
@@ -400,9 +410,47 @@ static void name_entry(struct dwarf *d, const struct sections *s, const struct d
 			break;
 		die = n.more;
 	}
-	e->name = n.linkage.section != SECTION_COUNT ? n.linkage : n.name;
-	e->start_line = n.start_line;
-	e->is_named = true;
+	ret->name = n.linkage.section != SECTION_COUNT ? n.linkage : n.name;
+	ret->start_line = n.start_line;
+}
+
+/* The slot of an entry, or the free one where it belongs. */
+static struct named *name_slot(struct named *names, uint32_t nslots, uint32_t entry)
+{
+	uint32_t i = (uint32_t)((entry + 1) * 0x9e3779b1u) & (nslots - 1);
+
+	while (names[i].entry && names[i].entry != entry + 1)
+		i = (i + 1) & (nslots - 1);
+	return &names[i];
+}
+
+static void grow_names(struct loaded *l)
+{
+	uint32_t nslots = l->name_slots ? 2 * l->name_slots : 16;
+	struct named *names = mem_calloc(nslots, sizeof(*names));
+
+	for (uint32_t i = 0; i < l->name_slots; i++)
+		if (l->names[i].entry)
+			*name_slot(names, nslots, l->names[i].entry - 1) = l->names[i];
+	free(l->names);
+	l->names = names;
+	l->name_slots = nslots;
+}
+
+/* Valid until the next call. */
+static const struct named *name_entry(struct dwarf *d, const struct sections *s, struct loaded *l, uint32_t entry)
+{
+	struct named *slot;
+
+	if (2 * (l->nnames + 1) > l->name_slots)
+		grow_names(l);
+	slot = name_slot(l->names, l->name_slots, entry);
+	if (!slot->entry) {
+		name_die(d, s, &l->unit, l->code.entries[entry].die, slot);
+		slot->entry = entry + 1;
+		l->nnames++;
+	}
+	return slot;
 }
 
 /* ---- lines ---- */
@@ -417,20 +465,19 @@ static uint32_t lines_of(struct dwarf *d, const struct sections *s, struct loade
 	if (has_line)
 		path = dwarf_lines_path(&l->lines, s, &l->unit, file);
 	while (entry < l->code.nentries) {
-		struct dwarf_entry *e = &l->code.entries[entry];
+		const struct dwarf_entry *e = &l->code.entries[entry];
+		const struct named *named = name_entry(d, s, l, entry);
 
-		if (!e->is_named)
-			name_entry(d, s, &l->unit, e);
 		/* Of what is inlined too deep, the outermost counts. */
 		if (n == DWARF_LINES_MAX)
 			n--;
-		ret[n++] = (struct srcline){ dwarf_text(s, e->name), path, line, e->start_line };
+		ret[n++] = (struct srcline){ dwarf_text(s, named->name), path, line, named->start_line, false };
 		path = dwarf_lines_path(&l->lines, s, &l->unit, e->call_file);
 		line = e->call_line;
 		entry = e->parent;
 	}
 	if (!n && has_line)
-		ret[n++] = (struct srcline){ { NULL, 0 }, path, line, 0 };
+		ret[n++] = (struct srcline){ { NULL, 0 }, path, line, 0, false };
 	return n;
 }
 

@@ -21,7 +21,7 @@
 enum {
 	DWARF_LINES_MAX = 64,		/* of one address: what is inlined deeper loses its outer callers but the last */
 	DWARF_WORK_MAX = 256 << 20,
-	DWARF_BYTES_MAX = 8 << 20,	/* of the units of one file, between two requests */
+	DWARF_BYTES_MAX = 12 << 20,	/* of the units of one file, between two requests */
 	DWARF_SPANS_MAX = 1 << 18,	/* ranges of all units, neighbours of one unit joined */
 };
 

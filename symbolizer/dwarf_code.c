@@ -54,14 +54,24 @@ static void read_facts(const struct reading *r, const struct dwarf_abbrev *abbre
 	for (uint32_t i = 0; i < abbrev->n && c->p; i++) {
 		const struct dwarf_spec *spec = &r->abbrevs->specs[abbrev->first + i];
 
-		dwarf_value(r->s, r->unit, spec, c, &v);
+		switch (spec->at) {
+		case DW_AT_low_pc:
+		case DW_AT_high_pc:
+		case DW_AT_ranges:
+		case DW_AT_call_file:
+		case DW_AT_call_line:
+			dwarf_value(r->s, r->unit, spec, c, &v);
+			break;
+		default:
+			dwarf_skip_one(r->s, r->unit, spec, c);
+			continue;
+		}
 		switch (spec->at) {
 		case DW_AT_low_pc: ret->low = v; break;
 		case DW_AT_high_pc: ret->high = v; break;
 		case DW_AT_ranges: ret->ranges = v; break;
 		case DW_AT_call_file: ret->call_file = v.u <= UINT32_MAX ? (uint32_t)v.u : 0; break;
-		case DW_AT_call_line: ret->call_line = v.u <= UINT32_MAX ? (uint32_t)v.u : 0; break;
-		default: break;
+		default: ret->call_line = v.u <= UINT32_MAX ? (uint32_t)v.u : 0; break;
 		}
 	}
 }
@@ -85,8 +95,7 @@ static uint32_t add_entry(struct reading *r, uint32_t die, uint32_t parent, cons
 		return DROPPED;
 	to->entries = mem_grow(to->entries, &to->cap_entries, to->nentries + 1, sizeof(*to->entries));
 	to->entries[to->nentries] = (struct dwarf_entry){ .parent = parent, .die = die,
-							  .call_file = f->call_file, .call_line = f->call_line,
-							  .name.section = SECTION_COUNT };
+							  .call_file = f->call_file, .call_line = f->call_line };
 	return to->nentries++;
 }
 
@@ -143,30 +152,45 @@ static void walk(struct reading *r)
 
 /* Where a piece begins or ends. */
 struct event {
-	uint64_t at;
+	uint64_t key;		/* twice the address, from the unit's base on; ends before begins */
 	uint32_t entry;
-	bool is_end;
 };
 
-static int by_place(const void *a, const void *b)
+/* By key, in the order in which they are among equals: a radix sort over the bits that there are. */
+static void sort_events(struct event **events, uint32_t n, uint64_t highest)
 {
-	const struct event *x = a, *y = b;
+	enum { BITS = 11, NBUCKETS = 1 << BITS };
+	struct event *from = *events, *to = mem_calloc(n, sizeof(*to)), *swap;
 
-	if (x->at != y->at)
-		return x->at < y->at ? -1 : 1;
-	if (x->is_end != y->is_end)
-		return x->is_end ? -1 : 1;
-	return x->entry < y->entry ? -1 : x->entry > y->entry;
+	for (unsigned int shift = 0; shift < 64 && highest >> shift; shift += BITS) {
+		uint32_t next[NBUCKETS] = { 0 }, sum = 0;
+
+		for (uint32_t i = 0; i < n; i++)
+			next[from[i].key >> shift & (NBUCKETS - 1)]++;
+		for (uint32_t i = 0; i < NBUCKETS; i++) {
+			uint32_t count = next[i];
+
+			next[i] = sum;
+			sum += count;
+		}
+		for (uint32_t i = 0; i < n; i++)
+			to[next[from[i].key >> shift & (NBUCKETS - 1)]++] = from[i];
+		swap = from;
+		from = to;
+		to = swap;
+	}
+	free(to);
+	*events = from;
 }
 
-static void add_mark(struct dwarf_code *to, uint64_t at, uint32_t entry)
+static void add_mark(struct dwarf_code *to, uint64_t off, uint32_t entry)
 {
 	const struct dwarf_mark *last = to->nmarks ? &to->marks[to->nmarks - 1] : NULL;
 
 	if (last && last->entry == entry)
 		return;
 	to->marks = mem_grow(to->marks, &to->cap_marks, to->nmarks + 1, sizeof(*to->marks));
-	to->marks[to->nmarks++] = (struct dwarf_mark){ (uint32_t)(at - to->base), entry };
+	to->marks[to->nmarks++] = (struct dwarf_mark){ (uint32_t)off, entry };
 }
 
 /* The entries that a place is in, in the order of their DIEs. */
@@ -214,27 +238,42 @@ static void make_marks(struct reading *r)
 {
 	struct dwarf_code *to = r->to;
 	struct around around = { .n = 0 };
+	uint64_t low = UINT64_MAX, highest = 0;
 	struct event *events;
 	uint32_t n = 0;
 
-	if (!r->npieces)
-		return;
+	for (uint32_t i = 0; i < r->npieces; i++)
+		low = MIN(low, r->pieces[i].low);
+	to->base = low;
 	events = mem_calloc(2ul * r->npieces, sizeof(*events));
 	for (uint32_t i = 0; i < r->npieces; i++) {
-		events[n++] = (struct event){ r->pieces[i].low, r->pieces[i].entry, false };
-		events[n++] = (struct event){ r->pieces[i].high, r->pieces[i].entry, true };
+		const struct piece *p = &r->pieces[i];
+
+		if (p->high - low > UINT32_MAX)
+			continue;
+		events[n++] = (struct event){ (p->low - low) * 2 + 1, p->entry };
+		events[n++] = (struct event){ (p->high - low) * 2, p->entry };
+		highest = MAX(highest, (p->high - low) * 2);
 	}
-	qsort(events, n, sizeof(*events), by_place);
-	to->base = events[0].at;
-	for (uint32_t i = 0; i < n && events[i].at - to->base <= UINT32_MAX; i++) {
-		if (events[i].is_end)
-			leave(&around, events[i].entry);
-		else
+	sort_events(&events, n, highest);
+	for (uint32_t i = 0; i < n; i++) {
+		if (events[i].key & 1)
 			enter(&around, events[i].entry);
-		if (i + 1 == n || events[i + 1].at != events[i].at)
-			add_mark(to, events[i].at, innermost(to, &around));
+		else
+			leave(&around, events[i].entry);
+		if (i + 1 == n || events[i + 1].key >> 1 != events[i].key >> 1)
+			add_mark(to, events[i].key >> 1, innermost(to, &around));
 	}
 	free(events);
+}
+
+/* To what is used: it stays for long. */
+static void shrink(struct dwarf_code *c)
+{
+	c->cap_entries = c->nentries;
+	c->cap_marks = c->nmarks;
+	c->entries = mem_check(reallocarray(c->entries, MAX(c->nentries, 1u), sizeof(*c->entries)));
+	c->marks = mem_check(reallocarray(c->marks, MAX(c->nmarks, 1u), sizeof(*c->marks)));
 }
 
 void dwarf_code_read(struct dwarf_code *ret, const struct sections *s, const struct dwarf_unit *u,
@@ -245,10 +284,12 @@ void dwarf_code_read(struct dwarf_code *ret, const struct sections *s, const str
 	*ret = (struct dwarf_code){ 0 };
 	walk(&r);
 	/* Half a list would give an outer function's name to an inner one's code. */
-	if (r.failed)
+	if (r.failed) {
 		dwarf_code_fini(ret);
-	else
+	} else if (r.npieces) {
 		make_marks(&r);
+		shrink(ret);
+	}
 	free(r.pieces);
 }
 

@@ -22,10 +22,6 @@ struct dwarf_entry {
 	uint32_t parent;	/* index; UINT32_MAX: it is inlined into none */
 	uint32_t die;		/* in .debug_info */
 	uint32_t call_file, call_line;	/* where `parent` calls it, in the unit's line table; 0 unknown */
-	/* Once somebody asked: */
-	bool is_named;
-	uint32_t start_line;
-	struct dwarf_ref name;
 };
 
 /* From here on, up to the next one. */

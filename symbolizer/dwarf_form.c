@@ -165,6 +165,26 @@ static uint32_t form_size(const struct dwarf_unit *u, uint16_t form)
 	}
 }
 
+static uint8_t skip_of(const struct dwarf_unit *u, uint16_t form)
+{
+	uint32_t size = form_size(u, form);
+
+	switch (form) {
+	case DW_FORM_udata:
+	case DW_FORM_sdata:
+	case DW_FORM_ref_udata:
+	case DW_FORM_strx:
+	case DW_FORM_addrx:
+	case DW_FORM_loclistx:
+	case DW_FORM_rnglistx:
+	case DW_FORM_GNU_str_index:
+	case DW_FORM_GNU_addr_index: return DWARF_SKIP_LEB;
+	case DW_FORM_block:
+	case DW_FORM_exprloc: return DWARF_SKIP_BLOCK;
+	default: return size == UINT32_MAX ? DWARF_SKIP_READ : (uint8_t)size;
+	}
+}
+
 static bool read_abbrev(struct dwarf_abbrevs *t, const struct dwarf_unit *u, struct cursor *c)
 {
 	uint64_t code = cursor_uleb(c), tag = cursor_uleb(c);
@@ -186,7 +206,8 @@ static bool read_abbrev(struct dwarf_abbrevs *t, const struct dwarf_unit *u, str
 		a.size = size == UINT32_MAX || a.size == UINT32_MAX ? UINT32_MAX : a.size + size;
 		a.has_code |= at == DW_AT_low_pc || at == DW_AT_ranges;
 		t->specs = mem_grow(t->specs, &t->cap_specs, t->nspecs + 1, sizeof(*t->specs));
-		t->specs[t->nspecs++] = (struct dwarf_spec){ (uint16_t)at, (uint16_t)form, implicit };
+		t->specs[t->nspecs++] = (struct dwarf_spec){ (uint16_t)at, (uint16_t)form, skip_of(u, (uint16_t)form),
+								 implicit };
 	}
 	if (!code || code >= DWARF_CODES_MAX || !tag || tag > UINT16_MAX)
 		return false;
@@ -386,21 +407,12 @@ void dwarf_value(const struct sections *s, const struct dwarf_unit *u, const str
 void dwarf_skip(const struct sections *s, const struct dwarf_unit *u, const struct dwarf_abbrevs *a,
 		const struct dwarf_abbrev *abbrev, struct cursor *c)
 {
-	struct dwarf_value ignored;
-
 	if (abbrev->size != UINT32_MAX) {
 		cursor_take(c, abbrev->size);
 		return;
 	}
-	for (uint32_t i = 0; i < abbrev->n && c->p; i++) {
-		const struct dwarf_spec *spec = &a->specs[abbrev->first + i];
-
-		/* The commonest that have no fixed size. */
-		if (spec->form == DW_FORM_exprloc)
-			cursor_take(c, cursor_uleb(c));
-		else
-			dwarf_value(s, u, spec, c, &ignored);
-	}
+	for (uint32_t i = 0; i < abbrev->n && c->p; i++)
+		dwarf_skip_one(s, u, &a->specs[abbrev->first + i], c);
 }
 
 /* ---- ranges ---- */

@@ -97,8 +97,17 @@ struct dwarf_ref {
 /* Without its NUL; empty where there is none. */
 struct bytes dwarf_text(const struct sections *s, struct dwarf_ref ref);
 
+/* How a form's value is passed over. */
+enum {
+	DWARF_SKIP_MAX = 16,	/* up to here: so many bytes */
+	DWARF_SKIP_LEB = 32,	/* a LEB128 */
+	DWARF_SKIP_BLOCK,	/* a ULEB128 and so many bytes */
+	DWARF_SKIP_READ,	/* only by reading it */
+};
+
 struct dwarf_spec {
 	uint16_t at, form;
+	uint8_t skip;
 	int64_t implicit;
 };
 
@@ -165,7 +174,21 @@ static inline UNUSED const struct dwarf_abbrev *dwarf_abbrevs_find(const struct 
 /* Reads one value and goes on behind it; c->p is NULL where that cannot be. */
 void dwarf_value(const struct sections *s, const struct dwarf_unit *u, const struct dwarf_spec *spec, struct cursor *c,
 		 struct dwarf_value *ret);
-/* Goes past all attributes of a DIE. */
+/* Goes past one value, or past all attributes of a DIE. */
+static inline UNUSED void dwarf_skip_one(const struct sections *s, const struct dwarf_unit *u,
+					 const struct dwarf_spec *spec, struct cursor *c)
+{
+	struct dwarf_value ignored;
+
+	if (spec->skip <= DWARF_SKIP_MAX)
+		cursor_take(c, spec->skip);
+	else if (spec->skip == DWARF_SKIP_LEB)
+		cursor_uleb(c);
+	else if (spec->skip == DWARF_SKIP_BLOCK)
+		cursor_take(c, cursor_uleb(c));
+	else
+		dwarf_value(s, u, spec, c, &ignored);
+}
 void dwarf_skip(const struct sections *s, const struct dwarf_unit *u, const struct dwarf_abbrevs *a,
 		const struct dwarf_abbrev *abbrev, struct cursor *c);
 

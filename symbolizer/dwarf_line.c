@@ -32,12 +32,11 @@ static void add_dir(struct dwarf_lines *l, struct dwarf_ref name)
 /* A string in the table itself. */
 static struct dwarf_ref take_text(const struct sections *s, struct cursor *c)
 {
-	const uint8_t *start = c->p, *end = c->p ? memchr(c->p, 0, (size_t)(c->end - c->p)) : NULL;
+	const uint8_t *end = c->p ? memchr(c->p, 0, (size_t)(c->end - c->p)) : NULL;
+	size_t off = end ? (size_t)(c->p - s->of[SECTION_LINE].p) : SIZE_MAX;
 
 	c->p = end ? end + 1 : NULL;
-	if (!end || start - s->of[SECTION_LINE].p > UINT32_MAX)
-		return (struct dwarf_ref){ 0, SECTION_COUNT };
-	return (struct dwarf_ref){ (uint32_t)(start - s->of[SECTION_LINE].p), SECTION_LINE };
+	return off <= UINT32_MAX ? (struct dwarf_ref){ (uint32_t)off, SECTION_LINE } : (struct dwarf_ref){ 0, SECTION_COUNT };
 }
 
 static void read_old_files(struct dwarf_lines *l, const struct sections *s, const struct dwarf_unit *u, struct cursor *c)
@@ -340,6 +339,10 @@ void dwarf_lines_read(struct dwarf_lines *ret, const struct sections *s, const s
 	}
 	free(r.rows);
 	free(r.sequences);
+	if (ret->nrows) {
+		ret->cap_rows = ret->nrows;
+		ret->rows = mem_check(reallocarray(ret->rows, ret->nrows, sizeof(*ret->rows)));
+	}
 }
 
 void dwarf_lines_fini(struct dwarf_lines *l)
