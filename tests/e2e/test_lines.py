@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import harness
+import pprof
 from harness import need_program
 
 SOURCE = os.path.join(harness.SOURCES, "lines")
@@ -208,3 +209,45 @@ def test_entries_of_linkage_tables_are_called_as_what_they_call():
         told = ours(program, [offset for _, offset in places])
         wrong = [(hex(a), expected[a], x) for (a, _), x in zip(places, told) if [f[0] for f in x] != [expected[a]]]
         assert len(places) > 15 and not wrong, f"{name}: {len(places)} instructions, wrong: {wrong}"
+
+
+def lines_of(profile, location):
+    functions = {function.id: function for function in profile.function}
+    for line in location.line:
+        function = functions[line.function_id]
+        yield profile.string(function.name), profile.string(function.filename), line.line, function.start_line
+
+
+def test_a_profile_has_inlined_callers_as_lines_of_one_location():
+    source = os.path.join(SOURCE, "spin.c")
+    with open(source, encoding="utf-8") as f:
+        text = ["", *f.read().split("\n")]
+
+    def where(pattern):
+        return next(i for i, line in enumerate(text) if re.search(pattern, line))
+
+    for compiler in ["/usr/bin/gcc", "/usr/bin/clang"]:
+        program = harness.scratch_file("")
+        output([compiler, "-O2", "-g", "-o", program, source])
+        recording = harness.Recording()
+        ran = harness.run_each({"spin": [program]})["spin"]
+        profile = pprof.load(recording.finish().path)
+        locations = {location.id: location for location in profile.location}
+        expected = [
+            ("inner", where("inner's work"), where("void inner")),
+            ("middle", where("middle's call"), where("void middle")),
+            ("outer", where("outer's call"), where("void outer")),
+        ]
+        seen = []
+        for sample in profile.sample:
+            if profile.labels_of(sample).get("pid") != ran.pid:
+                continue
+            for lines in ([*lines_of(profile, locations[i])] for i in sample.location_id):
+                if lines[0][0] == "inner":
+                    seen.append([(name, line, start) for name, _, line, start in lines])
+                    assert all(file == source for _, file, _, _ in lines), lines
+                if lines[0][0] == "main":
+                    assert lines[0][2] == where("main's call"), lines
+        # The loop's own instructions may be of its head.
+        assert expected in seen, seen[:3]
+        assert all([x[0] for x in lines] == ["inner", "middle", "outer"] and lines[1:] == expected[1:] for lines in seen)
