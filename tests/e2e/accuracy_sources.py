@@ -124,7 +124,7 @@ def cxx(tuple_size):
     return _CXX.replace("TUPLE", str(tuple_size))
 
 
-def rust(ntypes=150):
+def rust(ntypes=700):
     return "".join(
         "#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]\n"
         f"pub enum E{i} {{ A(u32), B {{ x: String, y: Vec<u8> }}, C(Box<E{i}>), D }}\n"
