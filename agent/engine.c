@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "agent/announce.h"
+#include "agent/debugfiles.h"
 #include "agent/kallsyms.h"
 #include "agent/readerclient.h"
 #include "agent/rights.h"
@@ -44,6 +45,7 @@ struct engine {
 	struct sideband *sideband;
 	struct readerclient *reader;
 	struct symclient *symbolizer;
+	struct debugfiles *debugfiles;
 	struct kallsyms *kallsyms;
 	struct announce *announce;	/* NULL: subjects are not announced */
 	struct deferred *deferred, **deferred_end;
@@ -181,6 +183,8 @@ static int ask_open(void *arg, const struct reader_open *r)
 	struct engine *e = arg;
 	int err = open.is_vdso ? -ENOBUFS : readerclient_open(e->reader, r);
 
+	debugfiles_opening(e->debugfiles, r);
+
 	/* What we answer ourselves is in the log too, so that a replay goes the same way. */
 	return err == -ENOBUFS ? defer(e, &open, NULL) : err;
 }
@@ -188,15 +192,17 @@ static int ask_open(void *arg, const struct reader_open *r)
 static int ask_rows(void *arg, const struct msg_request *r, int fd)
 {
 	struct engine *e = arg;
+	int err = debugfiles_met(e->debugfiles, r->file_id, fd, clock_mono_ns());
 
-	return symclient_ask(e->symbolizer, MSG_ROWS, r, fd);
+	return err ? err : symclient_ask(e->symbolizer, MSG_ROWS, r, fd);
 }
 
 static int ask_names(void *arg, const struct msg_request *r, int fd)
 {
 	struct engine *e = arg;
+	int err = debugfiles_naming(e->debugfiles, r->file_id, clock_mono_ns());
 
-	return symclient_ask(e->symbolizer, MSG_NAMES, r, fd);
+	return err ? err : symclient_ask(e->symbolizer, MSG_NAMES, r, fd);
 }
 
 static int ask_kernel(void *arg, const uint64_t *addresses, uint32_t n)
@@ -324,6 +330,7 @@ static int turn(struct engine *e)
 	if (event.time_ns - e->cpus_checked_ns < CPU_CHECK_NS || !e->sampling)
 		return 0;
 	e->cpus_checked_ns = event.time_ns;
+	debugfiles_tidy(e->debugfiles, event.time_ns);
 	err = sideband_check_cpus(e->sideband);
 	return err ? err : sampler_check_cpus(e->sampler);
 }
@@ -408,6 +415,8 @@ static int new_modules(struct engine *e, const struct engine_conf *conf, const c
 	err = symclient_new(&e->symbolizer, e->loop, &symbolizer, emit, e);
 	if (err)
 		*ret_why = why_no_child(symbolizer.name, err);
+	if (!err)
+		err = debugfiles_new(&e->debugfiles, e->reader, e->symbolizer);
 	if (!err && conf->subject)
 		err = announce_new(&e->announce, readerclient_cgroups, e->reader, tell_subject, e);
 	return err;
@@ -470,6 +479,7 @@ struct engine *engine_free(struct engine *e)
 	for (size_t i = 0; i < ARRAY_SIZE(e->sources); i++)
 		loop_del(e->sources[i]);
 	symclient_free(e->symbolizer);
+	debugfiles_free(e->debugfiles);
 	readerclient_free(e->reader);
 	announce_free(e->announce);
 	sideband_free(e->sideband);

@@ -110,6 +110,24 @@ int reader_cgroups_decode(struct bufr *in, struct reader_cgroups *ret)
 	return 0;
 }
 
+void reader_debug_encode(struct bufw *w, const struct reader_debug *d)
+{
+	bufw_u32(w, d->pid);
+	bufw_str(w, d->path);
+}
+
+int reader_debug_decode(struct bufr *in, struct reader_debug *ret)
+{
+	uint32_t pid = bufr_u32(in);
+	CLEANUP_FREE char *path = bufr_strdup(in, EVENT_PATH_MAX);
+	int err = bufr_end(in);
+
+	if (err)
+		return err;
+	*ret = (struct reader_debug){ pid, TAKE(path) };
+	return 0;
+}
+
 void reader_peek_encode(struct bufw *w, const struct reader_peek *p)
 {
 	bufw_u64(w, p->id);
@@ -311,6 +329,22 @@ static int serve_config(struct reader *r, struct bufr *in)
 	return reply(r, READER_OPENED, fd);
 }
 
+static int serve_debug(struct reader *r, struct bufr *in)
+{
+	struct reader_opened opened = {};
+	CLEANUP_FD int fd = -1;
+	struct reader_debug d;
+	int err = reader_debug_decode(in, &d);
+
+	if (err)
+		return err;
+	opened.error = -reader_open_debug(&d, &opened, &fd);
+	free((void *)(uintptr_t)d.path);
+	bufw_reset(&r->out);
+	reader_opened_encode(&r->out, &opened);
+	return reply(r, READER_OPENED, fd);
+}
+
 static int serve_one(struct reader *r, const struct ipc_msg *msg)
 {
 	struct bufr in;
@@ -327,6 +361,8 @@ static int serve_one(struct reader *r, const struct ipc_msg *msg)
 		return serve_config(r, &in);
 	case READER_PEEK:
 		return serve_peek(r, &in);
+	case READER_DEBUG:
+		return serve_debug(r, &in);
 	default:
 		return -EBADMSG;
 	}

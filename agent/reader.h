@@ -32,6 +32,11 @@ enum reader_type {
 	READER_CONFIG = 8,
 	READER_PEEK = 9,	/* struct reader_peek -> MEMORY */
 	READER_MEMORY = 10,	/* struct event_memory */
+	/*
+	 * struct reader_debug -> OPENED (file_id 0), with the descriptor of a regular file: links, also absolute
+	 * ones, stay inside the root.
+	 */
+	READER_DEBUG = 11,
 };
 
 enum {
@@ -65,6 +70,12 @@ struct reader_open {
 	struct file_key key;
 	uint32_t npids;
 	uint32_t pids[READER_PIDS_MAX];	/* the process, its parent, others of its kind */
+	const char *path;
+};
+
+/* A path in the root of a process, or of the host. */
+struct reader_debug {
+	uint32_t pid;		/* 0: the host */
 	const char *path;
 };
 
@@ -109,6 +120,8 @@ void reader_open_encode(struct bufw *w, const struct reader_open *r);
 MUST_USE int reader_open_decode(struct bufr *in, struct reader_open *ret); /* ret->path is heap: free it */
 void reader_cgroups_encode(struct bufw *w, const struct reader_cgroups *c);
 MUST_USE int reader_cgroups_decode(struct bufr *in, struct reader_cgroups *ret);
+void reader_debug_encode(struct bufw *w, const struct reader_debug *d);
+MUST_USE int reader_debug_decode(struct bufr *in, struct reader_debug *ret); /* ret->path is heap: free it */
 void reader_peek_encode(struct bufw *w, const struct reader_peek *p);
 MUST_USE int reader_peek_decode(struct bufr *in, struct reader_peek *ret);
 void reader_text_encode(struct bufw *w, const struct reader_text *t);

@@ -403,6 +403,30 @@ int reader_open_file(struct reader_open_proof *p, const struct reader_open *r,
 	return 0;
 }
 
+int reader_open_debug(const struct reader_debug *d, struct reader_opened *ret, int *ret_fd)
+{
+	CLEANUP_FD int root_fd = open_root(d->pid ? d->pid : 1);
+	CLEANUP_FD int path_fd = -1;
+	CLEANUP_FD int fd = -1;
+	int err;
+
+	/* Our own root is of use where pid 1 is out of reach. */
+	if (root_fd < 0 && !d->pid)
+		root_fd = open_dir("/");
+	if (root_fd < 0)
+		return root_fd;
+	path_fd = open_below(root_fd, d->path);
+	if (path_fd < 0)
+		return path_fd;
+	err = open_regular(path_fd, &fd);
+	if (!err)
+		err = prepare(&fd, ret);
+	if (err)
+		return err;
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
 int reader_open_config(const char *path, struct reader_opened *ret, int *ret_fd)
 {
 	CLEANUP_FD int path_fd = -1;

@@ -26,6 +26,8 @@ void reader_open_fini(struct reader_open_proof *p);
  */
 MUST_USE int reader_open_file(struct reader_open_proof *p, const struct reader_open *r,
 			      struct reader_opened *ret, int *ret_fd);
+/* READER_DEBUG. */
+MUST_USE int reader_open_debug(const struct reader_debug *d, struct reader_opened *ret, int *ret_fd);
 /* What root named, by path in the reader's own root: READER_CONFIG. */
 MUST_USE int reader_open_config(const char *path, struct reader_opened *ret, int *ret_fd);
 

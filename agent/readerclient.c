@@ -16,7 +16,7 @@ enum {
 };
 #define DEADLINE_NS (2 * NSEC_PER_SEC)
 
-enum ask_kind { ASK_OPEN, ASK_SCAN, ASK_CGROUPS, ASK_CONFIG, ASK_PEEK };
+enum ask_kind { ASK_OPEN, ASK_SCAN, ASK_CGROUPS, ASK_CONFIG /* or a debug file */, ASK_PEEK };
 
 struct ask {
 	enum ask_kind kind;
@@ -380,6 +380,18 @@ int readerclient_config(struct readerclient *c, const char *path, readerclient_f
 		return c->err;
 	bufw_str(&w, path);
 	return ask_new(c, READER_CONFIG, &w, &(struct ask){ .kind = ASK_CONFIG, .file = fn, .arg = arg });
+}
+
+int readerclient_debug(struct readerclient *c, uint32_t pid, const char *path, readerclient_file_fn *fn, void *arg)
+{
+	CLEANUP(bufw_fini) struct bufw w = {};
+
+	if (c->err)
+		return c->err;
+	if (child_pending(c->child) >= PENDING_MAX)
+		return -ENOBUFS;
+	reader_debug_encode(&w, &(struct reader_debug){ pid, path });
+	return ask_new(c, READER_DEBUG, &w, &(struct ask){ .kind = ASK_CONFIG, .file = fn, .arg = arg });
 }
 
 int readerclient_peek(struct readerclient *c, const struct reader_peek *p)

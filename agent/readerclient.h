@@ -43,12 +43,15 @@ typedef int readerclient_text_fn(void *arg, const char *text, bool is_of_cgroup)
 MUST_USE int readerclient_cgroups(struct readerclient *c, const struct reader_cgroups *r,
 				  readerclient_text_fn *fn, void *arg);
 /*
- * o->error is 0, and the descriptor of a copy is the callee's; or an errno, and fd -1: ETIMEDOUT when the
+ * o->error is 0, and the descriptor (of a copy, for the settings) is the callee's; or an errno, and fd -1: ETIMEDOUT when the
  * reader hung on it, EIO when readers ended on it.
  */
 typedef int readerclient_file_fn(void *arg, const struct reader_opened *o, int fd);
 /* fn as above. The path begins with '/'. Bounded by the settings, so there is always room. */
 MUST_USE int readerclient_config(struct readerclient *c, const char *path, readerclient_file_fn *fn, void *arg);
+/* A file by path in the root of a process, or of the host (pid 0). fn as above; -ENOBUFS as above. */
+MUST_USE int readerclient_debug(struct readerclient *c, uint32_t pid, const char *path, readerclient_file_fn *fn,
+				void *arg);
 size_t readerclient_pending(const struct readerclient *c);
 uint64_t readerclient_restarts(const struct readerclient *c);
 uint64_t readerclient_timeouts(const struct readerclient *c);

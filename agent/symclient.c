@@ -26,6 +26,9 @@ struct symclient {
 	struct offender offenders[OFFENDERS_MAX];
 	uint32_t noffenders;
 	uint64_t nquarantined;
+	symclient_link_fn *link;
+	symclient_debugged_fn *debugged;
+	void *debug_arg;
 };
 
 /* The tag of a request: what it was, to go with its answer. */
@@ -44,11 +47,41 @@ static int give(struct symclient *c, const struct question *q, const uint8_t *da
 	return c->fn(c->arg, &e);
 }
 
+static int give_link(struct symclient *c, const struct question *q, const struct ipc_msg *msg)
+{
+	struct msg_link l;
+	struct bufr in;
+	int err;
+
+	bufr_init(&in, msg->data, msg->len);
+	err = msg_link_decode(&in, &l);
+	if (err)
+		return err;
+	return l.file_id == q->request.file_id ? c->link(c->debug_arg, &l) : -EBADMSG;
+}
+
+static int give_debugged(struct symclient *c, const struct question *q, const struct ipc_msg *msg)
+{
+	struct msg_debugged d;
+	struct bufr in;
+	int err;
+
+	bufr_init(&in, msg->data, msg->len);
+	err = msg_debugged_decode(&in, &d);
+	if (err)
+		return err;
+	return d.file_id == q->request.file_id ? c->debugged(c->debug_arg, &d) : -EBADMSG;
+}
+
 static int give_quarantined(struct symclient *c, const struct question *q)
 {
 	struct bufw w = { 0 };
 	int err;
 
+	if (q->type == MSG_LINK)
+		return c->link(c->debug_arg, &(struct msg_link){ .file_id = q->request.file_id });
+	if (q->type == MSG_DEBUG)
+		return c->debugged(c->debug_arg, &(struct msg_debugged){ .file_id = q->request.file_id });
 	if (q->type == MSG_ROWS)
 		msg_rows_encode(&w, &(struct msg_rows){ .id = q->request.id, .file_id = q->request.file_id,
 							.result = MSG_FILE_QUARANTINED });
@@ -69,7 +102,12 @@ static int answer(void *arg, void *tag, struct ipc_msg *msg)
 
 	if (msg->type != q->type)
 		return -EBADMSG;
-	err = give(arg, q, msg->data, msg->len);
+	if (q->type == MSG_LINK)
+		err = give_link(arg, q, msg);
+	else if (q->type == MSG_DEBUG)
+		err = give_debugged(arg, q, msg);
+	else
+		err = give(arg, q, msg->data, msg->len);
 	if (err)
 		return err;
 	free(q);
@@ -193,7 +231,8 @@ struct symclient *symclient_free(struct symclient *c)
 	return NULL;
 }
 
-int symclient_ask(struct symclient *c, enum msg_type type, const struct msg_request *r, int fd)
+/* Asks what c->out holds. */
+static int ask(struct symclient *c, enum msg_type type, const struct msg_request *r, int fd)
 {
 	struct question *q;
 	int err;
@@ -207,8 +246,6 @@ int symclient_ask(struct symclient *c, enum msg_type type, const struct msg_requ
 	if (quarantined(c, r->file_id)) {
 		err = defer(c, q);
 	} else {
-		bufw_reset(&c->out);
-		msg_request_encode(&c->out, r);
 		err = bufw_end(&c->out);
 		if (!err)
 			err = child_ask(c->child, type, c->out.data, c->out.len, fd, q);
@@ -216,6 +253,38 @@ int symclient_ask(struct symclient *c, enum msg_type type, const struct msg_requ
 	if (err)
 		free(q);
 	return err;
+}
+
+int symclient_ask(struct symclient *c, enum msg_type type, const struct msg_request *r, int fd)
+{
+	bufw_reset(&c->out);
+	msg_request_encode(&c->out, r);
+	return ask(c, type, r, fd);
+}
+
+void symclient_on_debug(struct symclient *c, symclient_link_fn *link, symclient_debugged_fn *debugged, void *arg)
+{
+	c->link = link;
+	c->debugged = debugged;
+	c->debug_arg = arg;
+}
+
+int symclient_link(struct symclient *c, uint64_t file_id, int fd)
+{
+	static struct msg_request r; /* large, and empty but for the id */
+
+	r.file_id = file_id;
+	return symclient_ask(c, MSG_LINK, &r, fd);
+}
+
+int symclient_debug(struct symclient *c, const struct msg_debug *d, int fd)
+{
+	static struct msg_request r;
+
+	r.file_id = d->file_id;
+	bufw_reset(&c->out);
+	msg_debug_encode(&c->out, d);
+	return ask(c, MSG_DEBUG, &r, fd);
 }
 
 size_t symclient_pending(const struct symclient *c)

@@ -24,6 +24,16 @@ DEFINE_CLEANUP(struct symclient *, symclient_free);
 
 /* type: MSG_ROWS or MSG_NAMES. fd is borrowed. */
 MUST_USE int symclient_ask(struct symclient *c, enum msg_type type, const struct msg_request *r, int fd);
+
+/* Answers of the two that follow; each returns 0 or a negative code, which is passed up. */
+typedef int symclient_link_fn(void *arg, const struct msg_link *l);
+typedef int symclient_debugged_fn(void *arg, const struct msg_debugged *d);
+void symclient_on_debug(struct symclient *c, symclient_link_fn *link, symclient_debugged_fn *debugged, void *arg);
+/* What the file says of its debug file; fd is borrowed. */
+MUST_USE int symclient_link(struct symclient *c, uint64_t file_id, int fd);
+/* Shows it the debug file for the requests that follow; fd is borrowed. */
+MUST_USE int symclient_debug(struct symclient *c, const struct msg_debug *d, int fd);
+
 size_t symclient_pending(const struct symclient *c);
 uint64_t symclient_restarts(const struct symclient *c);
 uint64_t symclient_quarantined(const struct symclient *c);

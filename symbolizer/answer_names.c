@@ -215,11 +215,11 @@ void answer_names(struct handles *h, const struct msg_request *req, int fd, stru
 		job->msg.result = answer_file_result(err);
 	} else {
 		job->elf = handle->elf;
-		job->symtab = handles_symtab(h, handle);
+		job->symtab = handles_symtab(h, handle, true);
 		job->go = handles_go(handle);
 		job->dwarf = handles_dwarf(h, handle);
 		job->sections = handle->sections;
-		job->strings = symtab_strings(job->symtab, job->elf);
+		job->strings = symtab_strings(job->symtab, job->elf, handle->debug);
 		name_all(job, req);
 		if (elffile_damaged(job->elf)) {
 			unname_all(job, req, MSG_FILE_UNREADABLE);

@@ -83,7 +83,7 @@ static bool on_limited_row(void *arg, uint64_t start, uint64_t end, const struct
 
 static struct bytes name_at(const struct rows_job *job, uint64_t vaddr)
 {
-	struct symtab_strings strings = symtab_strings(job->symtab, job->elf);
+	struct symtab_strings strings = symtab_strings(job->symtab, job->elf, NULL);
 	struct symbol symbol;
 
 	if (!symtab_find(job->symtab, vaddr, &symbol))
@@ -414,7 +414,7 @@ void answer_rows(struct handles *h, const struct msg_request *req, int fd, struc
 		return;
 	}
 	job->elf = job->handle->elf;
-	job->symtab = handles_symtab(h, job->handle);
+	job->symtab = handles_symtab(h, job->handle, false);
 	job->go = handles_go(job->handle);
 	m->id = req->id;
 	m->file_id = req->file_id;

@@ -190,8 +190,8 @@ int dump_symbols(int fd)
 	err = elffile_open(&f, fd);
 	if (err)
 		return err;
-	t = symtab_new(f);
-	strings = symtab_strings(t, f);
+	t = symtab_new(f, NULL);
+	strings = symtab_strings(t, f, NULL);
 	for (uint32_t i = 0; i < symtab_count(t); i++) {
 		struct symbol s = symtab_at(t, i);
 

@@ -15,7 +15,7 @@
 
 enum {
 	PHDRS_MAX = 1024,
-	MAPPINGS_MAX = 16,
+	MAPPINGS_MAX = 32,
 	DYNAMIC_MAX = 4096,	/* entries of PT_DYNAMIC that are looked at */
 	NOTES_MAX = 64,
 };

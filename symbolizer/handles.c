@@ -1,5 +1,10 @@
 #include "symbolizer/handles.h"
 
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include "base/clock.h"
 #include "symbolizer/mem.h"
 
 static void close_file(struct handle *handle)
@@ -27,13 +32,17 @@ static void drop_dwarf(struct cached_dwarf *c)
 
 void handles_fini(struct handles *h)
 {
-	for (size_t i = 0; i < HANDLES_MAX; i++)
+	for (size_t i = 0; i < HANDLES_MAX; i++) {
 		close_file(&h->open[i]);
+		elffile_close(h->attached[i].elf);
+	}
 	for (size_t i = 0; i < HANDLES_SYMTABS_MAX; i++)
 		drop_symtab(&h->symtabs[i]);
 	for (size_t i = 0; i < HANDLES_DWARFS_MAX; i++)
 		drop_dwarf(&h->dwarfs[i]);
 }
+
+static const struct elffile *attached_to(const struct handles *h, uint64_t id);
 
 int handles_open(struct handles *h, uint64_t id, int fd, struct handle **ret)
 {
@@ -59,6 +68,7 @@ int handles_open(struct handles *h, uint64_t id, int fd, struct handle **ret)
 		return err;
 	handle->id = id;
 	handle->used = ++h->clock;
+	handle->debug = attached_to(h, id);
 	*ret = handle;
 	return 0;
 }
@@ -103,8 +113,9 @@ static void trim_symtabs(struct handles *h, const struct cached_symtab *keep)
 	}
 }
 
-const struct symtab *handles_symtab(struct handles *h, const struct handle *handle)
+const struct symtab *handles_symtab(struct handles *h, const struct handle *handle, bool names)
 {
+	const struct elffile *debug = names ? handle->debug : NULL;
 	struct cached_symtab *slot = &h->symtabs[0];
 
 	for (size_t i = 0; i < HANDLES_SYMTABS_MAX; i++) {
@@ -112,13 +123,17 @@ const struct symtab *handles_symtab(struct handles *h, const struct handle *hand
 
 		if (c->symtab && c->id == handle->id) {
 			c->used = ++h->clock;
-			return c->symtab;
+			if (!names || c->has_debug == (debug != NULL))
+				return c->symtab;
+			slot = c;
+			break;
 		}
 		if (c->used < slot->used)
 			slot = c;
 	}
 	drop_symtab(slot);
-	slot->symtab = symtab_new(handle->elf);
+	slot->symtab = symtab_new(handle->elf, debug);
+	slot->has_debug = debug;
 	slot->id = handle->id;
 	slot->used = ++h->clock;
 	trim_symtabs(h, slot);
@@ -153,13 +168,19 @@ struct dwarf *handles_dwarf(struct handles *h, struct handle *handle)
 	if (!handle->sections) {
 		handle->sections = mem_calloc(1, sizeof(*handle->sections));
 		sections_read(handle->sections, handle->elf);
+		if (!handle->sections->of[SECTION_INFO].len && handle->debug) {
+			sections_fini(handle->sections);
+			sections_read(handle->sections, handle->debug);
+			handle->has_debug_sections = true;
+		}
 	}
 	for (size_t i = 0; i < HANDLES_DWARFS_MAX; i++) {
 		c = &h->dwarfs[i];
 		if (c->dwarf && c->id == handle->id) {
 			c->used = ++h->clock;
 			dwarf_refill(c->dwarf);
-			return c->dwarf;
+			/* Of a debug file that is not attached now nothing can be read. */
+			return c->is_of_debug == handle->has_debug_sections ? c->dwarf : NULL;
 		}
 		if (c->used < slot->used)
 			slot = c;
@@ -169,6 +190,7 @@ struct dwarf *handles_dwarf(struct handles *h, struct handle *handle)
 		return NULL;
 	drop_dwarf(c);
 	c->dwarf = dwarf_new(handle->sections, handle->elf);
+	c->is_of_debug = handle->has_debug_sections;
 	c->id = handle->id;
 	c->used = ++h->clock;
 	trim_dwarfs(h, c);
@@ -186,10 +208,106 @@ void handles_forget(struct handles *h, struct handle *handle)
 	close_file(handle);
 }
 
+/* ---- debug files ---- */
+
+static void detach(struct attached *a)
+{
+	elffile_close(a->elf);
+	*a = (struct attached){ 0 };
+}
+
+/* The file of a handle is closed too: it may refer to the debug file. */
+static void detach_from(struct handles *h, uint64_t id)
+{
+	for (size_t i = 0; i < HANDLES_MAX; i++)
+		if (h->open[i].elf && h->open[i].id == id)
+			close_file(&h->open[i]);
+	for (size_t i = 0; i < HANDLES_MAX; i++)
+		if (h->attached[i].id == id)
+			detach(&h->attached[i]);
+}
+
+static bool has_something(const struct elffile *f)
+{
+	struct elf_section s;
+
+	return (elffile_section(f, ".symtab", &s) == 0 && s.data.len) ||
+	       (elffile_section(f, ".debug_info", &s) == 0 && s.data.len) ||
+	       (elffile_section(f, ".zdebug_info", &s) == 0 && s.data.len);
+}
+
+/* zlib's CRC of all bytes, computed once per file. */
+static bool crc_of(struct handles *h, const struct elffile *f, int fd, uint32_t *ret)
+{
+	struct checked c;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || f->file.len > HANDLES_CRC_MAX)
+		return false;
+	c = (struct checked){ st.st_dev, st.st_ino, (uint64_t)st.st_size,
+			      (uint64_t)st.st_mtim.tv_sec * NSEC_PER_SEC + (uint64_t)st.st_mtim.tv_nsec, 0 };
+	for (size_t i = 0; i < HANDLES_CHECKED_MAX; i++) {
+		const struct checked *k = &h->checked[i];
+
+		if (k->size && k->dev == c.dev && k->inode == c.inode && k->size == c.size && k->mtime_ns == c.mtime_ns) {
+			*ret = k->crc;
+			return true;
+		}
+	}
+	c.crc = (uint32_t)crc32_z(0, f->file.p, f->file.len);
+	elffile_drop_pages(f);
+	if (elffile_damaged(f))
+		return false;
+	h->checked[h->nchecked++ % HANDLES_CHECKED_MAX] = c;
+	*ret = c.crc;
+	return true;
+}
+
+static bool is_the_one(struct handles *h, const struct msg_debug *d, const struct elffile *f, int fd)
+{
+	uint32_t crc;
+
+	if (!has_something(f))
+		return false;
+	if (d->by_crc)
+		return crc_of(h, f, fd, &crc) && crc == d->crc;
+	return d->build_id_len > 0 && f->build_id_len == d->build_id_len &&
+	       memcmp(f->build_id, d->build_id, d->build_id_len) == 0;
+}
+
+bool handles_attach(struct handles *h, const struct msg_debug *d, int fd)
+{
+	CLEANUP(elffile_closep) struct elffile *f = NULL;
+	struct attached *slot = &h->attached[0];
+
+	if (!d->file_id || fd < 0)
+		return false;
+	detach_from(h, d->file_id);
+	for (size_t i = 0; i < HANDLES_MAX; i++)
+		if (h->attached[i].used < slot->used)
+			slot = &h->attached[i];
+	if (slot->id)
+		detach_from(h, slot->id);
+	if (elffile_open(&f, fd) != 0 || !is_the_one(h, d, f, fd))
+		return false;
+	*slot = (struct attached){ d->file_id, ++h->clock, TAKE(f) };
+	return true;
+}
+
+static const struct elffile *attached_to(const struct handles *h, uint64_t id)
+{
+	for (size_t i = 0; i < HANDLES_MAX; i++)
+		if (h->attached[i].id == id)
+			return h->attached[i].elf;
+	return NULL;
+}
+
 void handles_trim(struct handles *h)
 {
 	for (size_t i = 0; i < HANDLES_MAX; i++)
 		close_file(&h->open[i]);
+	for (size_t i = 0; i < HANDLES_MAX; i++)
+		detach(&h->attached[i]);
 	trim_symtabs(h, NULL);
 	trim_dwarfs(h, NULL);
 }
@@ -197,7 +315,7 @@ void handles_trim(struct handles *h)
 bool handles_any_open(const struct handles *h)
 {
 	for (size_t i = 0; i < HANDLES_MAX; i++)
-		if (h->open[i].elf)
+		if (h->open[i].elf || h->attached[i].elf)
 			return true;
 	return false;
 }

@@ -16,6 +16,8 @@ enum {
 	HANDLES_SYMTABS_MAX = 64,
 	HANDLES_SYMTAB_BYTES_MAX = 8 << 20,
 	HANDLES_DWARFS_MAX = 32,
+	HANDLES_CHECKED_MAX = 64,
+	HANDLES_CRC_MAX = 1 << 30,	/* bytes of a file whose CRC is computed */
 	HANDLES_DWARF_BYTES_MAX = 16 << 20,
 };
 
@@ -27,24 +29,44 @@ struct handle {
 	struct gopclntab *go;	/* the same: handles_go() */
 	bool has_no_go;
 	struct sections *sections;	/* the same: handles_dwarf() */
+	bool has_debug_sections;	/* they are of: */
+	const struct elffile *debug;	/* its separate debug file, where one is attached */
 };
 
 struct cached_symtab {
 	uint64_t id;
 	uint64_t used;
+	bool has_debug;		/* a debug file was there when it was made */
 	struct symtab *symtab;
 };
 
 struct cached_dwarf {
 	uint64_t id;
 	uint64_t used;
+	bool is_of_debug;
 	struct dwarf *dwarf;
+};
+
+/* A debug file that is attached to a file, until handles_trim(). */
+struct attached {
+	uint64_t id;		/* of the file that it belongs to; 0: free */
+	uint64_t used;
+	struct elffile *elf;
+};
+
+/* A file whose CRC was computed: that costs more than all else. */
+struct checked {
+	uint64_t dev, inode, size, mtime_ns;
+	uint32_t crc;
 };
 
 struct handles {
 	struct handle open[HANDLES_MAX];
 	struct cached_symtab symtabs[HANDLES_SYMTABS_MAX];
 	struct cached_dwarf dwarfs[HANDLES_DWARFS_MAX];
+	struct attached attached[HANDLES_MAX];
+	struct checked checked[HANDLES_CHECKED_MAX];
+	uint32_t nchecked;
 	uint64_t clock;
 };
 
@@ -55,8 +77,14 @@ MUST_USE int handles_open(struct handles *h, uint64_t id, int fd, struct handle 
 struct fdes *handles_fdes(struct handle *handle);
 /* Refilled, once a request; NULL: the file is not Go's. */
 struct gopclntab *handles_go(struct handle *handle);
-/* Valid until the next call for another file. */
-const struct symtab *handles_symtab(struct handles *h, const struct handle *handle);
+/*
+ * Valid until the next call for another file. For `names` it is of the debug file where one is attached; otherwise
+ * whichever there is, of which the names may not be readable.
+ */
+const struct symtab *handles_symtab(struct handles *h, const struct handle *handle, bool names);
+
+/* Takes the file of this descriptor for the debug file that it is said to be, if it is. */
+bool handles_attach(struct handles *h, const struct msg_debug *d, int fd);
 /* Refilled, once a request, with its handle's sections open; NULL: the file has no debug information. */
 struct dwarf *handles_dwarf(struct handles *h, struct handle *handle);
 /* Closes the file and forgets its index: what was read of it is not to be trusted. */

@@ -161,10 +161,18 @@ static int reply(uint32_t type, const struct bufw *out)
 
 static int answer(struct handles *h, const struct ipc_msg *msg, struct msg_request *req, struct bufw *out)
 {
+	struct msg_debug debug;
 	struct bufr in;
 	int err;
 
 	bufr_init(&in, msg->data, msg->len);
+	if (msg->type == MSG_DEBUG) {
+		err = msg_debug_decode(&in, &debug);
+		if (err)
+			return err;
+		answer_debug(h, &debug, msg->fd, out);
+		return reply(msg->type, out);
+	}
 	err = msg_request_decode(&in, req);
 	if (err)
 		return err;
@@ -174,6 +182,9 @@ static int answer(struct handles *h, const struct ipc_msg *msg, struct msg_reque
 		break;
 	case MSG_NAMES:
 		answer_names(h, req, msg->fd, out);
+		break;
+	case MSG_LINK:
+		answer_link(h, req, msg->fd, out);
 		break;
 	default:
 		return -EBADMSG;

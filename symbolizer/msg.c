@@ -586,3 +586,94 @@ int msg_names_decode(struct bufr *in, struct msg_names *ret)
 	n = (struct msg_names){ 0 };
 	return 0;
 }
+
+/* ---- separate debug files ---- */
+
+static bool take_flag(struct bufr *in)
+{
+	uint8_t v = bufr_u8(in);
+
+	if (v > 1)
+		bufr_fail(in);
+	return v == 1;
+}
+
+static void take_build_id(struct bufr *in, uint8_t build_id[MSG_BUILD_ID_MAX], uint32_t *ret_len)
+{
+	size_t len = 0;
+	const void *p = bufr_blob(in, MSG_BUILD_ID_MAX, &len);
+
+	if (p)
+		memcpy(build_id, p, len);
+	*ret_len = p ? (uint32_t)len : 0;
+}
+
+void msg_link_encode(struct bufw *w, const struct msg_link *l)
+{
+	bufw_u64(w, l->id);
+	bufw_u64(w, l->file_id);
+	bufw_u8(w, l->is_wanted);
+	bufw_blob(w, l->build_id, l->build_id_len);
+	bufw_str(w, l->name);
+	bufw_u32(w, l->crc);
+}
+
+int msg_link_decode(struct bufr *in, struct msg_link *ret)
+{
+	struct msg_link l = { .id = bufr_u64(in), .file_id = bufr_u64(in), .is_wanted = take_flag(in) };
+	CLEANUP_FREE char *name = NULL;
+	int err;
+
+	take_build_id(in, l.build_id, &l.build_id_len);
+	name = bufr_strdup(in, MSG_LINK_MAX);
+	l.crc = bufr_u32(in);
+	if (name && (strchr(name, '/') || strcmp(name, "..") == 0 || strcmp(name, ".") == 0))
+		bufr_fail(in);
+	err = bufr_end(in);
+	if (err)
+		return err;
+	memcpy(l.name, name, strlen(name) + 1);
+	*ret = l;
+	return 0;
+}
+
+void msg_debug_encode(struct bufw *w, const struct msg_debug *d)
+{
+	bufw_u64(w, d->id);
+	bufw_u64(w, d->file_id);
+	bufw_u8(w, d->by_crc);
+	bufw_blob(w, d->build_id, d->build_id_len);
+	bufw_u32(w, d->crc);
+}
+
+int msg_debug_decode(struct bufr *in, struct msg_debug *ret)
+{
+	struct msg_debug d = { .id = bufr_u64(in), .file_id = bufr_u64(in), .by_crc = take_flag(in) };
+	int err;
+
+	take_build_id(in, d.build_id, &d.build_id_len);
+	d.crc = bufr_u32(in);
+	err = bufr_end(in);
+	if (err)
+		return err;
+	*ret = d;
+	return 0;
+}
+
+void msg_debugged_encode(struct bufw *w, const struct msg_debugged *d)
+{
+	bufw_u64(w, d->id);
+	bufw_u64(w, d->file_id);
+	bufw_u8(w, d->is_taken);
+}
+
+int msg_debugged_decode(struct bufr *in, struct msg_debugged *ret)
+{
+	struct msg_debugged d = { .id = bufr_u64(in), .file_id = bufr_u64(in), .is_taken = take_flag(in) };
+	int err = bufr_end(in);
+
+	if (err)
+		return err;
+	*ret = d;
+	return 0;
+}

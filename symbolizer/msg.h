@@ -18,6 +18,8 @@
 enum msg_type {
 	MSG_ROWS = 1,		/* request and answer */
 	MSG_NAMES = 2,
+	MSG_LINK = 3,		/* a request without addresses -> struct msg_link */
+	MSG_DEBUG = 4,		/* struct msg_debug, and the debug file -> struct msg_debugged */
 };
 
 enum {
@@ -31,6 +33,7 @@ enum {
 	MSG_NAME_MAX = 4096,		/* bytes of a function name; longer ones are cut at a UTF-8 boundary */
 	MSG_SEGMENTS_MAX = 32,
 	MSG_BUILD_ID_MAX = 32,
+	MSG_LINK_MAX = 255,		/* bytes of a file name */
 	MSG_REGS_MAX = 33,		/* DWARF register numbers of a row are below it */
 };
 
@@ -267,5 +270,43 @@ struct msg_names {
 void msg_names_fini(struct msg_names *n);
 void msg_names_encode(struct bufw *w, const struct msg_names *n);
 MUST_USE int msg_names_decode(struct bufr *in, struct msg_names *ret);
+
+/* ---- separate debug files ---- */
+
+/* How a file names the one with its symbols and debug information. */
+struct msg_link {
+	uint64_t id;
+	uint64_t file_id;
+	bool is_wanted;		/* it has no debug information of its own, and says where it may be: */
+	uint8_t build_id[MSG_BUILD_ID_MAX];
+	uint32_t build_id_len;
+	char name[MSG_LINK_MAX + 1];	/* .gnu_debuglink: a file name, without '/'; "" none */
+	uint32_t crc;
+};
+
+void msg_link_encode(struct bufw *w, const struct msg_link *l);
+MUST_USE int msg_link_decode(struct bufr *in, struct msg_link *ret);
+
+/* The next requests of names for this file are about it and this debug file, if that is what it should be. */
+struct msg_debug {
+	uint64_t id;
+	uint64_t file_id;
+	bool by_crc;		/* else by build ID */
+	uint8_t build_id[MSG_BUILD_ID_MAX];
+	uint32_t build_id_len;
+	uint32_t crc;		/* of all its bytes: zlib's crc32() */
+};
+
+void msg_debug_encode(struct bufw *w, const struct msg_debug *d);
+MUST_USE int msg_debug_decode(struct bufr *in, struct msg_debug *ret);
+
+struct msg_debugged {
+	uint64_t id;
+	uint64_t file_id;
+	bool is_taken;
+};
+
+void msg_debugged_encode(struct bufw *w, const struct msg_debugged *d);
+MUST_USE int msg_debugged_decode(struct bufr *in, struct msg_debugged *ret);
 
 #endif

@@ -30,6 +30,7 @@ struct symtab {
 	uint32_t nsyms, cap;
 	struct sym *syms;
 	uint32_t strings;	/* section index */
+	bool is_of_debug;
 	uint8_t *own;		/* strings of MiniDebugInfo */
 	size_t own_len;
 };
@@ -237,9 +238,10 @@ static uint64_t lowest_code(const struct elffile *f)
 }
 
 /* The symbols of a table of this name. False: over a limit. */
-static bool collect(struct symtab *t, const struct elffile *code, const struct elffile *file, const char *name)
+static bool collect(struct symtab *t, const struct elffile *code, const struct elffile *file, const char *name,
+		    uint32_t own)
 {
-	struct collect c = { .file = file, .code = code, .t = t, .own = file == code ? 0 : NAME_OWN };
+	struct collect c = { .file = file, .code = code, .t = t, .own = own };
 	struct elf_section table;
 	bool ok = true;
 
@@ -256,25 +258,30 @@ static bool collect_rest(struct symtab *t, const struct elffile *f)
 {
 	void *heap = NULL;
 	struct elffile *mini = minidebug_open(f, &heap);
-	bool ok = collect(t, f, f, ".dynsym") && (!mini || collect(t, f, mini, ".symtab"));
+	bool ok = collect(t, f, f, ".dynsym", 0) && (!mini || collect(t, f, mini, ".symtab", NAME_OWN));
 
 	elffile_close(mini);
 	free(heap);
 	return ok;
 }
 
-struct symtab *symtab_new(const struct elffile *f)
+struct symtab *symtab_new(const struct elffile *f, const struct elffile *debug)
 {
 	struct symtab *t = mem_calloc(1, sizeof(*t));
 	struct symtab_strings strings;
 
 	t->base = lowest_code(f);
-	if (!collect(t, f, f, ".symtab") || (!t->nsyms && !collect_rest(t, f)))
+	if (debug)
+		t->is_of_debug = collect(t, f, debug, ".symtab", 0) && t->nsyms;
+	if (!t->is_of_debug) {
 		t->nsyms = 0;
+		if (!collect(t, f, f, ".symtab", 0) || (!t->nsyms && !collect_rest(t, f)))
+			t->nsyms = 0;
+	}
 	if (!t->nsyms)
 		return t;
 	sort_syms(t);
-	strings = symtab_strings(t, f);
+	strings = symtab_strings(t, f, debug);
 	drop_aliases(t, &strings);
 	end_sizeless(t);
 	t->cap = t->nsyms;
@@ -364,12 +371,18 @@ size_t symtab_bytes(const struct symtab *t)
 	return sizeof(*t) + (size_t)t->cap * sizeof(*t->syms) + t->own_len;
 }
 
-struct symtab_strings symtab_strings(const struct symtab *t, const struct elffile *f)
+bool symtab_is_of_debug(const struct symtab *t)
+{
+	return t->is_of_debug;
+}
+
+struct symtab_strings symtab_strings(const struct symtab *t, const struct elffile *f, const struct elffile *debug)
 {
 	struct symtab_strings ret = { .own = { t->own, t->own_len } };
+	const struct elffile *in = t->is_of_debug ? debug : f;
 	struct elf_section s;
 
-	if (elffile_section_at(f, t->strings, &s) == 0)
+	if (in && elffile_section_at(in, t->strings, &s) == 0)
 		ret.file = s.data;
 	return ret;
 }

@@ -29,7 +29,8 @@ struct symbol {
 	bool is_function;
 };
 
-struct symtab *symtab_new(const struct elffile *f); /* empty when the file has none */
+/* Empty when the file has none. With `debug`, from its .symtab, if that has functions. */
+struct symtab *symtab_new(const struct elffile *f, const struct elffile *debug);
 struct symtab *symtab_free(struct symtab *t);
 DEFINE_CLEANUP(struct symtab *, symtab_free);
 
@@ -43,7 +44,8 @@ size_t symtab_bytes(const struct symtab *t);
 struct symtab_strings {
 	struct bytes file, own;
 };
-struct symtab_strings symtab_strings(const struct symtab *t, const struct elffile *f);
+struct symtab_strings symtab_strings(const struct symtab *t, const struct elffile *f, const struct elffile *debug);
+bool symtab_is_of_debug(const struct symtab *t); /* then its strings are `debug`'s, and none without it */
 struct bytes symtab_name(const struct symtab_strings *strings, uint32_t name);
 
 #endif

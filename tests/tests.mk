@@ -114,7 +114,7 @@ $(OUT)/tests/unit/test_web.o: $(OUT)/gen/exporter/profile.pb-c.c
 # symbolizer
 UNIT += msg_symbolizer code cfi symtab gopclntab demangle symbolizer_sandbox elffile answer
 SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile sections fde cfi expr code rowset gopclntab golang minidebug plt symtab \
-	dwarf_form dwarf_code dwarf_line dwarf demangle handles answer_rows answer_names) \
+	dwarf_form dwarf_code dwarf_line dwarf demangle handles answer_rows answer_names answer_debug) \
 	$(BASE_OBJS)
 SYMBOLIZER_TEST_OBJS := $(SYMBOLIZER_LIB_OBJS) $(OUT)/tests/unit/elf_fixture.o
 SYMBOLIZER_TEST_LIBS := -lelf -lz -lzstd -llzma -l:libiberty.a
@@ -334,7 +334,7 @@ TEST_LIBS_features := -lbpf
 
 # The engine with all of it: this program is the reader, the symbolizer is the program itself.
 UNIT += engine
-ENGINE_OBJS := $(call obj,agent,engine engine_programs announce symclient kallsyms readerclient child)
+ENGINE_OBJS := $(call obj,agent,engine engine_programs announce symclient debugfiles kallsyms readerclient child)
 TEST_OBJS_engine = $(sort $(ENGINE_OBJS) $(SAMPLER_OBJS) $(READER_OBJS) $(PIPELINE_OBJS))
 TEST_LIBS_engine := -lbpf
 $(OUT)/tests/unit/test_engine: | $(BIN)/flamed-symbolizer

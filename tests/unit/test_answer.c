@@ -86,8 +86,8 @@ static struct program program_new(const char *source, const char *flags)
 
 	p.fd = open(p.path, O_RDONLY | O_CLOEXEC);
 	p.elf = fixture_open(p.path);
-	p.symtab = symtab_new(p.elf);
-	p.strings = symtab_strings(p.symtab, p.elf);
+	p.symtab = symtab_new(p.elf, NULL);
+	p.strings = symtab_strings(p.symtab, p.elf, NULL);
 	return p;
 }
 
@@ -640,7 +640,7 @@ static void files_stay_open_for_a_batch_and_indexes_longer(void **state UNUSED)
 	const struct symtab *t;
 
 	assert_int_equal(handles_open(&h, 5, p.fd, &a), 0);
-	t = handles_symtab(&h, a);
+	t = handles_symtab(&h, a, true);
 	/* No descriptor is needed while it is open. */
 	assert_int_equal(handles_open(&h, 5, -1, &b), 0);
 	assert_ptr_equal(a, b);
@@ -651,7 +651,7 @@ static void files_stay_open_for_a_batch_and_indexes_longer(void **state UNUSED)
 	handles_trim(&h);
 	assert_false(handles_any_open(&h));
 	assert_int_equal(handles_open(&h, 5, p.fd, &a), 0);
-	assert_ptr_equal(handles_symtab(&h, a), t);
+	assert_ptr_equal(handles_symtab(&h, a, true), t);
 	handles_forget(&h, a);
 	assert_false(handles_any_open(&h));
 	handles_fini(&h);
@@ -666,7 +666,7 @@ static void symbol_indexes_are_dropped_oldest_first(void **state UNUSED)
 
 	for (uint64_t id = 1; id <= 3 * HANDLES_SYMTABS_MAX; id++) {
 		assert_int_equal(handles_open(&h, id, p.fd, &a), 0);
-		assert_int_equal(symtab_count(handles_symtab(&h, a)), symtab_count(p.symtab));
+		assert_int_equal(symtab_count(handles_symtab(&h, a, true)), symtab_count(p.symtab));
 	}
 	for (size_t i = 0; i < HANDLES_SYMTABS_MAX; i++)
 		assert_true(h.symtabs[i].id > 2 * HANDLES_SYMTABS_MAX);

@@ -108,7 +108,7 @@ static void every_address_has_addr2lines_functions_files_and_lines(void **state 
 {
 	struct elffile *f = fixture_open(GO_PROGRAM);
 	struct comparison c = { .t = gopclntab_new(f) };
-	struct symtab *symtab = symtab_new(f);
+	struct symtab *symtab = symtab_new(f, NULL);
 	char path[] = "/tmp/flamed-addresses-XXXXXX", command[512];
 	FILE *addresses = fdopen(mkstemp(path), "w");
 	struct gofunc fn;
@@ -142,8 +142,8 @@ static void inlined_functions_have_their_own_names(void **state UNUSED)
 	struct elffile *f = fixture_open(GO_PROGRAM);
 	struct gopclntab *t = gopclntab_new(f);
 	struct srcline lines[GOPCLNTAB_LINES_MAX];
-	struct symtab *symtab = symtab_new(f);
-	struct symtab_strings strings = symtab_strings(symtab, f);
+	struct symtab *symtab = symtab_new(f, NULL);
+	struct symtab_strings strings = symtab_strings(symtab, f, NULL);
 	size_t ninlined = 0;
 	struct gofunc fn;
 

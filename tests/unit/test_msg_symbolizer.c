@@ -385,6 +385,61 @@ static void the_stack_is_bounded_on_both_sides(void **state UNUSED)
 	assert_false(msg_expr_valid(steps, 2, 1));
 }
 
+/* ---- separate debug files ---- */
+
+static void messages_about_debug_files_are_as_they_were(void **state UNUSED)
+{
+	struct msg_link link = { .id = 1, .file_id = 2, .is_wanted = true, .build_id = { 7, 8 }, .build_id_len = 2,
+				 .name = "libc.so.6.debug", .crc = 0xfedcba98 };
+	struct msg_debug debug = { .id = 3, .file_id = 4, .by_crc = true, .build_id = { 9 }, .build_id_len = 1, .crc = 5 };
+	struct msg_debugged debugged = { .id = 6, .file_id = 7, .is_taken = true };
+	struct msg_link l;
+	struct msg_debug d;
+	struct msg_debugged g;
+
+	for (int which = 0; which < 3; which++) {
+		CLEANUP(bufw_fini) struct bufw w = { 0 };
+		struct bufr r;
+		int err = -1;
+
+		if (which == 0)
+			msg_link_encode(&w, &link);
+		else if (which == 1)
+			msg_debug_encode(&w, &debug);
+		else
+			msg_debugged_encode(&w, &debugged);
+		for (size_t len = 0; len <= w.len; len++) {
+			bufr_init(&r, w.data, len);
+			err = which == 0 ? msg_link_decode(&r, &l) :
+			      which == 1 ? msg_debug_decode(&r, &d) :
+					   msg_debugged_decode(&r, &g);
+			assert_int_equal(err, len < w.len ? -EBADMSG : 0);
+		}
+	}
+	assert_true(l.id == 1 && l.file_id == 2 && l.is_wanted && l.crc == link.crc);
+	assert_string_equal(l.name, link.name);
+	assert_int_equal(l.build_id_len, 2);
+	assert_memory_equal(l.build_id, link.build_id, 2);
+	assert_true(d.id == 3 && d.file_id == 4 && d.by_crc && d.crc == 5 && d.build_id_len == 1 && d.build_id[0] == 9);
+	assert_true(g.id == 6 && g.file_id == 7 && g.is_taken);
+}
+
+static void a_link_is_a_file_name(void **state UNUSED)
+{
+	static const char *const bad[] = { "a/b", "/", "..", "." };
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		CLEANUP(bufw_fini) struct bufw w = { 0 };
+		struct msg_link link = { .file_id = 1 }, ret;
+		struct bufr r;
+
+		strcpy(link.name, bad[i]);
+		msg_link_encode(&w, &link);
+		bufr_init(&r, w.data, w.len);
+		assert_int_equal(msg_link_decode(&r, &ret), -EBADMSG);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -393,6 +448,8 @@ int main(void)
 		cmocka_unit_test(names_come_back_as_they_were),
 		cmocka_unit_test(an_empty_answer_is_fine),
 		cmocka_unit_test(every_prefix_is_refused),
+		cmocka_unit_test(messages_about_debug_files_are_as_they_were),
+		cmocka_unit_test(a_link_is_a_file_name),
 		cmocka_unit_test(bytes_after_the_end_are_refused),
 		cmocka_unit_test(huge_counts_are_refused_before_memory_is_asked_for),
 		cmocka_unit_test(wrong_indexes_kinds_and_ranges_are_refused),

@@ -85,8 +85,8 @@ static bool is_covered(const struct oracle *o, uint64_t vaddr)
 static size_t compare_with_readelf(const char *path, const char *table)
 {
 	struct elffile *f = fixture_open(path);
-	struct symtab *t = symtab_new(f);
-	struct symtab_strings strings = symtab_strings(t, f);
+	struct symtab *t = symtab_new(f, NULL);
+	struct symtab_strings strings = symtab_strings(t, f, NULL);
 	struct oracle o = ask_readelf(path, table);
 	size_t nsized = 0, nwrong = 0, nafter = 0;
 	struct symbol s;
@@ -172,8 +172,8 @@ static void aliases_sizes_and_labels_follow_the_rules(void **state UNUSED)
 {
 	char *path = fixture_compile_to("s", assembly, "-nostdlib -static");
 	struct elffile *f = fixture_open(path);
-	struct symtab *t = symtab_new(f);
-	struct symtab_strings strings = symtab_strings(t, f);
+	struct symtab *t = symtab_new(f, NULL);
+	struct symtab_strings strings = symtab_strings(t, f, NULL);
 	uint64_t base = f->entry;
 
 	want_name(t, strings, base, "_start");
@@ -200,7 +200,7 @@ static void a_stripped_program_has_no_symbols(void **state UNUSED)
 {
 	char *path = fixture_compile_to("c", fixture_c, "-O2 -static -s");
 	struct elffile *f = fixture_open(path);
-	struct symtab *t = symtab_new(f);
+	struct symtab *t = symtab_new(f, NULL);
 	struct symbol s;
 
 	assert_int_equal(symtab_count(t), 0);
@@ -242,8 +242,8 @@ static void a_stripped_program_is_named_by_minidebuginfo(void **state UNUSED)
 {
 	char *path = fixture_compile_to("c", with_static, "-O1 -rdynamic");
 	struct elffile *f = fixture_open(path);
-	struct symtab *t = symtab_new(f);
-	struct symtab_strings strings = symtab_strings(t, f);
+	struct symtab *t = symtab_new(f, NULL);
+	struct symtab_strings strings = symtab_strings(t, f, NULL);
 	uint64_t hidden = 0, exported = 0;
 
 	for (uint32_t i = 0; i < symtab_count(t); i++) {
@@ -260,8 +260,8 @@ static void a_stripped_program_is_named_by_minidebuginfo(void **state UNUSED)
 
 	shell(path, ADD_MINIDEBUG "objcopy --add-section .gnu_debugdata=$P.mini.xz $P");
 	f = fixture_open(path);
-	t = symtab_new(f);
-	strings = symtab_strings(t, f);
+	t = symtab_new(f, NULL);
+	strings = symtab_strings(t, f, NULL);
 	want_name(t, strings, hidden + 1, "hidden");
 	want_name(t, strings, exported + 1, "exported");
 	symtab_free(t);
@@ -290,7 +290,7 @@ static void corrupt_minidebuginfo_is_none(void **state UNUSED)
 				     harm[i]) > 0);
 		shell(path, command);
 		f = fixture_open(path);
-		t = symtab_new(f);
+		t = symtab_new(f, NULL);
 		assert_true(symtab_count(t) > 0 && symtab_count(t) < 16);
 		assert_true(symtab_bytes(t) < 4096);
 		symtab_free(t);
