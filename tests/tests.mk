@@ -134,6 +134,10 @@ $(OUT)/tests/unit/test_gopclntab.o: CPPFLAGS += -DGO_PROGRAM='"$(OUT)/workloads/
 TEST_OBJS_demangle := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_demangle := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_symbolizer_sandbox := $(OUT)/symbolizer/sandbox.o $(OUT)/base/box.o $(OUT)/base/log.o $(OUT)/base/clock.o
+UNIT += sections
+TEST_OBJS_sections := $(SYMBOLIZER_TEST_OBJS)
+TEST_LIBS_sections := $(SYMBOLIZER_TEST_LIBS)
+TEST_LDFLAGS_sections := -Wl,--wrap=reallocarray
 TEST_OBJS_elffile := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_elffile := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_answer := $(SYMBOLIZER_TEST_OBJS)
