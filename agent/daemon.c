@@ -333,6 +333,7 @@ static int new_engine(struct daemon *d)
 	const struct config *config = settings_config(d->settings);
 	struct event_start start = { .ntargets = 0 };
 	struct engine_conf conf = {
+		.demangle = config->symbols.demangle,
 		.hz = config->sampling.frequency_hz, .stack_max_bytes = config->sampling.stack_max_bytes,
 		.cpus = config->sampling.cpus, .programs = &d->programs, .missing_caps = d->missing_caps,
 		.start = &start, .batch = on_batch, .subject = on_subject, .refused = on_refused, .labels_wait_ns = config->window_ns,

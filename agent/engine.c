@@ -396,7 +396,11 @@ static int new_modules(struct engine *e, const struct engine_conf *conf, const c
 			     .caps = rights_reader_start_caps() & ~conf->missing_caps,
 			     .caps_if_held = rights_start_caps() },
 	};
-	struct ipc_program symbolizer = { .name = "flamed-symbolizer", .exe_fd = conf->programs->symbolizer };
+	static const char *const styles[] = {
+		[CONFIG_SHORT] = "--demangle=short", [CONFIG_FULL] = "--demangle=full", [CONFIG_RAW] = "--demangle=none",
+	};
+	struct ipc_program symbolizer = { .name = "flamed-symbolizer", .arg = styles[conf->demangle],
+					  .exe_fd = conf->programs->symbolizer };
 	struct pipeline_conf pipeline = { .ops = &ops, .arg = e,
 					  .aggregate_max_bytes = conf->aggregate_max_bytes };
 	int err;

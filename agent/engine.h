@@ -14,6 +14,7 @@
 #include "agent/readerclient.h"
 #include "base/ipc.h"
 #include "base/loop.h"
+#include "config/config.h"
 
 /* Descriptors of the programs that the engine starts and restarts; opened before rights are dropped. */
 struct engine_programs {
@@ -40,6 +41,7 @@ struct engine_conf {
 	uint32_t hz;
 	uint32_t stack_max_bytes;
 	const char *cpus;
+	enum config_demangle demangle;
 	size_t aggregate_max_bytes;
 	const struct engine_programs *programs;
 	uint64_t missing_caps;		/* that rights_leave_root() did not find */

@@ -19,7 +19,8 @@ enum { STATUS_USAGE = 64, STATUS_CONFIG = 78 };
 
 static const char usage[] =
 	"usage: flamed [--config FILE]\n"
-	"       flamed record [-d SECONDS] [-o FILE] [-p PID]... [-F HZ] [--events FILE] [-- COMMAND ARGS...]\n"
+	"       flamed record [-d SECONDS] [-o FILE] [-p PID]... [-F HZ] [--demangle STYLE] [--events FILE]\n"
+	"                     [-- COMMAND ARGS...]\n"
 	"       flamed replay FILE [-o FILE]\n"
 	"       flamed status [--socket PATH] [--config FILE] [--json]\n"
 	"       flamed labels PID [--config FILE]\n"
@@ -39,6 +40,7 @@ static const char usage[] =
 	"  -o, --output FILE       the profile (default flamed.pb.gz; - is standard output)\n"
 	"  -p, --pid PID           only this process and its children; may be repeated\n"
 	"  -F, --frequency HZ      samples per second and CPU (default 100)\n"
+	"      --demangle STYLE    names of C++, Rust and D: short (default), full with parameters, or none\n"
 	"      --events FILE       also keep what the profile is made of; it holds stack memory\n"
 	"\n"
 	"replay makes the profile of a recording from its --events file.\n"
@@ -94,9 +96,11 @@ struct arguments {
 	struct record_options record;
 	const char *config;
 	double hz; /* 0: as configured */
+	bool has_demangle;
+	enum config_demangle demangle;
 };
 
-enum { OPT_EVENTS = 256 };
+enum { OPT_EVENTS = 256, OPT_DEMANGLE };
 
 static int parse_record_option(struct arguments *a, int option)
 {
@@ -125,6 +129,9 @@ static int parse_record_option(struct arguments *a, int option)
 	case 'c':
 		a->config = optarg;
 		return 0;
+	case OPT_DEMANGLE:
+		a->has_demangle = config_parse_demangle(optarg, &a->demangle);
+		return a->has_demangle ? 0 : complain("--demangle is short, full or none: '%s'", optarg);
 	case OPT_EVENTS:
 		a->record.events = optarg;
 		return 0;
@@ -139,7 +146,7 @@ static int record_command(int argc, char **argv)
 		{ "duration", required_argument, NULL, 'd' },  { "output", required_argument, NULL, 'o' },
 		{ "pid", required_argument, NULL, 'p' },       { "frequency", required_argument, NULL, 'F' },
 		{ "events", required_argument, NULL, OPT_EVENTS }, { "config", required_argument, NULL, 'c' },
-		{ "help", no_argument, NULL, 'h' },	       { 0 },
+		{ "demangle", required_argument, NULL, OPT_DEMANGLE }, { "help", no_argument, NULL, 'h' }, { 0 },
 	};
 	struct arguments a = { .record = { .output = "flamed.pb.gz" } };
 	CLEANUP(config_freep) struct config *config = NULL;
@@ -161,6 +168,8 @@ static int record_command(int argc, char **argv)
 	status = load_config(settings_load_if_allowed, a.config, &config);
 	if (status)
 		return status;
+	if (a.has_demangle)
+		config->symbols.demangle = a.demangle;
 	if (a.hz > 0)
 		config->sampling.frequency_hz = (uint32_t)a.hz;
 	return record_run(&a.record, config);

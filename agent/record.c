@@ -172,6 +172,7 @@ static int new_engine(struct record *r, const struct config *config, const struc
 {
 	struct event_start start = { .ntargets = r->options->npids };
 	struct engine_conf conf = {
+		.demangle = config->symbols.demangle,
 		.hz = config->sampling.frequency_hz, .stack_max_bytes = config->sampling.stack_max_bytes,
 		.cpus = config->sampling.cpus, .aggregate_max_bytes = AGGREGATE_MAX_BYTES, .programs = programs,
 		.missing_caps = r->missing_caps, .log = r->log, .start = &start, .batch = profile_take_batch, .arg = &r->profile,

@@ -99,6 +99,17 @@ static const struct schema_key endpoint_keys[] = {
 	{},
 };
 
+/* In the order of enum config_demangle. */
+static const char *const demangle_styles[] = { "short", "full", "none", NULL };
+
+static const struct schema_key symbols_keys[] = {
+	{ "demangle", SCHEMA_CHOICE, FIELD(symbols.demangle), .choices = demangle_styles, .def = "short",
+	  .needs_restart = true,
+	  .help = "Names of C++, Rust and D. short: without parameters, with template arguments\n"
+		  "(overloads are one function); full: with both; none: as in the symbol table." },
+	{},
+};
+
 static const struct schema_key output_keys[] = {
 	{ "directory", SCHEMA_STRING, FIELD(output.directory), LINE(output_directory),
 	  .check = check_path, .needs_restart = true, .help = "Where profiles are kept as files, too; empty: nowhere." },
@@ -172,6 +183,7 @@ const struct schema_key config_keys[] = {
 	  .min = 64 * KIB, .max = 256 * MIB, .def = "16MiB",
 	  .help = "Memory of each endpoint for what could not be sent yet; beyond it the oldest is\n"
 		  "dropped. With page.max_bytes at most 512MiB for all endpoints." },
+	{ "symbols", SCHEMA_SECTION, .keys = symbols_keys, .help = "How functions are named." },
 	{ "output", SCHEMA_SECTION, .keys = output_keys, .help = "Profiles as files." },
 	{ "page", SCHEMA_SECTION, .keys = page_keys, .help = "The page with the flame graph." },
 	{ "metrics", SCHEMA_SECTION, .keys = metrics_keys, .help = "Metrics for Prometheus." },
@@ -228,6 +240,17 @@ int config_decode(struct bufr *in, struct config **ret)
 		return err == -EINVAL ? -EBADMSG : err;
 	*ret = TAKE(c);
 	return 0;
+}
+
+bool config_parse_demangle(const char *text, enum config_demangle *ret)
+{
+	for (uint32_t i = 0; demangle_styles[i]; i++) {
+		if (strcmp(text, demangle_styles[i]) == 0) {
+			*ret = (enum config_demangle)i;
+			return true;
+		}
+	}
+	return false;
 }
 
 /* ---- what can be said of one ----------------------------------------------------------------- */

@@ -16,6 +16,9 @@
 
 #include <stdio.h>
 
+/* How names of functions are written, see config.c. */
+enum config_demangle { CONFIG_SHORT, CONFIG_FULL, CONFIG_RAW };
+
 enum config_protocol { CONFIG_AUTO, CONFIG_PUSH, CONFIG_INGEST };
 
 struct config_basic_auth {
@@ -56,6 +59,9 @@ struct config {
 	} labels;
 	struct value_items endpoints; /* struct config_endpoint */
 	uint64_t queue_max_bytes;     /* of each endpoint: what waits, compressed */
+	struct {
+		enum config_demangle demangle;
+	} symbols;
 	struct {
 		char *directory; /* "" none */
 		uint64_t max_bytes;
@@ -101,6 +107,8 @@ static inline const struct config_endpoint *config_endpoint(const struct config 
 {
 	return (const struct config_endpoint *)c->endpoints.v + i;
 }
+/* False: none of the values that symbols.demangle can have. */
+MUST_USE bool config_parse_demangle(const char *text, enum config_demangle *ret);
 /* What an endpoint is called: its name, else its URL without userinfo and query. */
 void config_endpoint_name(const struct config_endpoint *e, char *ret, size_t size);
 /*

@@ -14,6 +14,7 @@ struct key {
 };
 
 struct names_job {
+	enum demangle_style style;
 	const struct elffile *elf;
 	const struct symtab *symtab;
 	struct gopclntab *go;	/* NULL: not Go's */
@@ -30,7 +31,7 @@ static char *copy_text(struct bytes text)
 {
 	struct demangled d;
 
-	demangle(text, true, &d);
+	demangle(text, true, DEMANGLE_NONE, &d);
 	return mem_check(strdup(d.name));
 }
 
@@ -57,7 +58,7 @@ static uint32_t add_function(struct names_job *job, const struct srcline *line, 
 		return UINT32_MAX;
 	m->functions = mem_grow(m->functions, &job->cap_functions, m->nfunctions + 1, sizeof(*m->functions));
 	job->keys = mem_grow(job->keys, &job->cap_keys, m->nfunctions + 1, sizeof(*job->keys));
-	demangle(line->name, is_go, &d);
+	demangle(line->name, is_go, job->style, &d);
 	if (line->is_plt) {
 		append(d.name, (const char *)plt);
 		append(d.system_name, (const char *)plt);
@@ -209,6 +210,7 @@ void answer_names(struct handles *h, const struct msg_request *req, int fd, stru
 	struct handle *handle;
 	int err;
 
+	job->style = h->style;
 	unname_all(job, req, MSG_FILE_OK);
 	err = handles_open(h, req->file_id, fd, &handle);
 	if (err) {

@@ -179,7 +179,7 @@ int dump_rows_at(int fd, uint64_t offset)
 	return 0;
 }
 
-int dump_symbols(int fd)
+int dump_symbols(int fd, enum demangle_style style)
 {
 	CLEANUP(elffile_closep) struct elffile *f = NULL;
 	CLEANUP(symtab_freep) struct symtab *t = NULL;
@@ -195,7 +195,7 @@ int dump_symbols(int fd)
 	for (uint32_t i = 0; i < symtab_count(t); i++) {
 		struct symbol s = symtab_at(t, i);
 
-		demangle(symtab_name(&strings, s.name), f->is_go, &d);
+		demangle(symtab_name(&strings, s.name), f->is_go, style, &d);
 		printf("%016" PRIx64 " %8" PRIx64 " %s\n", s.vaddr, s.size, d.name);
 	}
 	return 0;
@@ -262,9 +262,9 @@ static int ask_names(struct handles *h, int fd, struct asked **asked, size_t n)
 }
 
 /* Asked in the order of addresses, as the agent does. */
-int dump_symbols_at(int fd, const uint64_t *offsets, size_t n)
+int dump_symbols_at(int fd, enum demangle_style style, const uint64_t *offsets, size_t n)
 {
-	CLEANUP(handles_fini) struct handles h = { 0 };
+	CLEANUP(handles_fini) struct handles h = { .style = style };
 	CLEANUP_FREE struct asked *asked = mem_calloc(n, sizeof(*asked));
 	CLEANUP_FREE struct asked **order = mem_calloc(n, sizeof(struct asked *));
 	int err = 0;

@@ -11,7 +11,7 @@
 /* Each returns 0, a positive enum msg_file_result, or -errno. */
 MUST_USE int dump_rows(int fd);			/* every row of the file's CFI */
 MUST_USE int dump_rows_at(int fd, uint64_t offset);	/* what a request for it is answered */
-MUST_USE int dump_symbols(int fd);
-MUST_USE int dump_symbols_at(int fd, const uint64_t *offsets, size_t n);
+MUST_USE int dump_symbols(int fd, enum demangle_style style);
+MUST_USE int dump_symbols_at(int fd, enum demangle_style style, const uint64_t *offsets, size_t n);
 
 #endif

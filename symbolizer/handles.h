@@ -7,6 +7,7 @@
 #define SYMBOLIZER_HANDLES_H
 
 #include "symbolizer/dwarf.h"
+#include "symbolizer/demangle.h"
 #include "symbolizer/fde.h"
 #include "symbolizer/gopclntab.h"
 #include "symbolizer/symtab.h"
@@ -61,6 +62,7 @@ struct checked {
 };
 
 struct handles {
+	enum demangle_style style;	/* of the names in answers */
 	struct handle open[HANDLES_MAX];
 	struct cached_symtab symtabs[HANDLES_SYMTABS_MAX];
 	struct cached_dwarf dwarfs[HANDLES_DWARFS_MAX];

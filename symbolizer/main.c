@@ -32,11 +32,13 @@ enum {
 struct options {
 	const char *file, *dump, *at;
 	enum sandbox_mode sandbox;
+	enum demangle_style style;
 	bool help, version;
 };
 
 static const char usage[] =
 	"usage: flamed-symbolizer --file FILE --dump rows|symbols [--at OFFSET] [--sandbox kill|log]\n"
+	"                         [--demangle short|full|none]\n"
 	"\n"
 	"Shows what flamed reads from an ELF file: unwind rows or function symbols, all of them or those\n"
 	"for one file offset. Without --file it serves flamed, which starts it.\n"
@@ -51,7 +53,7 @@ static int parse_options(int argc, char **argv, struct options *ret)
 		{ "file", required_argument, NULL, 'f' },    { "dump", required_argument, NULL, 'd' },
 		{ "at", required_argument, NULL, 'a' },	     { "sandbox", required_argument, NULL, 's' },
 		{ "help", no_argument, NULL, 'h' },	     { "version", no_argument, NULL, 'v' },
-		{ 0 },
+		{ "demangle", required_argument, NULL, 'm' }, { 0 },
 	};
 	struct options o = { .sandbox = SANDBOX_KILL };
 	int c;
@@ -65,6 +67,10 @@ static int parse_options(int argc, char **argv, struct options *ret)
 			if (strcmp(optarg, "log") != 0 && strcmp(optarg, "kill") != 0)
 				return -EINVAL;
 			o.sandbox = strcmp(optarg, "log") == 0 ? SANDBOX_LOG : SANDBOX_KILL;
+			break;
+		case 'm':
+			if (!demangle_parse_style(optarg, &o.style))
+				return -EINVAL;
 			break;
 		case 'h': o.help = true; break;
 		case 'v': o.version = true; break;
@@ -137,9 +143,9 @@ static int dump_file(const struct options *o)
 	if (enter_sandbox(o->sandbox) < 0)
 		return EXIT_FAILURE;
 	if (o->at) {
-		err = rows ? dump_rows_at(fd, offsets[0]) : dump_symbols_at(fd, offsets, n);
+		err = rows ? dump_rows_at(fd, offsets[0]) : dump_symbols_at(fd, o->style, offsets, n);
 	} else {
-		err = rows ? dump_rows(fd) : dump_symbols(fd);
+		err = rows ? dump_rows(fd) : dump_symbols(fd, o->style);
 	}
 	if (err) {
 		log_error("cannot read file=%s reason='%s'", LOG_STR(o->file),
@@ -218,9 +224,9 @@ static int wait_for_request(struct handles *h, uint64_t *batch_start_ns)
 }
 
 /* Ends with 0 when the agent has gone. */
-static int serve(void)
+static int serve(enum demangle_style style)
 {
-	CLEANUP(handles_fini) struct handles h = { 0 };
+	CLEANUP(handles_fini) struct handles h = { .style = style };
 	CLEANUP(ipc_in_fini) struct ipc_in in = { 0 };
 	CLEANUP(bufw_fini) struct bufw out = { 0 };
 	static struct msg_request req;
@@ -270,7 +276,7 @@ int main(int argc, char **argv)
 	ipc_ignore_signals();
 	if (enter_sandbox(o.sandbox) < 0)
 		return EXIT_FAILURE;
-	err = serve();
+	err = serve(o.style);
 	if (err) {
 		log_error("channel to the agent failed error='%s'", strerror(-err));
 		return EXIT_FAILURE;

@@ -34,14 +34,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static struct demangled d, again;
 
 	size = strnlen((const char *)data, size);
-	demangle((struct bytes){ data, size }, false, &d);
+	demangle((struct bytes){ data, size }, false, DEMANGLE_FULL, &d);
+	check_clean(d.name);
+	demangle((struct bytes){ data, size }, false, DEMANGLE_SHORT, &d);
 	check_clean(d.name);
 	check_clean(d.system_name);
 	require(strlen(d.system_name) <= size, "the system name adds nothing");
-	demangle((struct bytes){ data, size }, true, &d);
+	demangle((struct bytes){ data, size }, true, DEMANGLE_SHORT, &d);
 	check_clean(d.name);
 	require(strcmp(d.name, d.system_name) == 0, "Go names stay");
-	demangle((struct bytes){ (const uint8_t *)d.name, strlen(d.name) }, true, &again);
+	demangle((struct bytes){ (const uint8_t *)d.name, strlen(d.name) }, true, DEMANGLE_SHORT, &again);
 	require(strcmp(d.name, again.name) == 0, "clean names stay");
 	return 0;
 }

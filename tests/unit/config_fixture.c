@@ -34,6 +34,7 @@ const char config_fixture_full[] =
 	"  - url: http://[::1]:4040/x?q=1\n"
 	"    bearer_token_file: /token\n"
 	"queue_max_bytes: 1MiB\n"
+	"symbols: {demangle: full}\n"
 	"output: {directory: /var/lib/flamed/profiles, max_bytes: 1MiB}\n"
 	"page: {listen: '0.0.0.0:4041', max_bytes: 1MiB,\n"
 	"       basic_auth: {username: u, password: planted-page}}\n"

@@ -51,6 +51,7 @@ static void every_key_is_read(void **state)
 	assert_string_equal(c->labels.hostname, "web-1");
 	assert_string_equal(value_map_find(&c->labels.fixed, "team"), "a b");
 	assert_int_equal(c->labels.include.n, 2);
+	assert_int_equal(c->symbols.demangle, CONFIG_FULL);
 	assert_true(c->queue_max_bytes == 1 << 20 && c->output.max_bytes == 1 << 20);
 	assert_string_equal(c->output.directory, "/var/lib/flamed/profiles");
 	assert_string_equal(c->page.basic_auth.password, "planted-page");
@@ -64,6 +65,7 @@ static void the_defaults_send_nothing(void **state)
 
 	(void)state;
 	assert_int_equal(c->endpoints.n, 0);
+	assert_int_equal(c->symbols.demangle, CONFIG_SHORT);
 	assert_true(c->queue_max_bytes == 16 << 20 && c->output.max_bytes == 256 << 20);
 	assert_true(c->page.max_bytes == 8 << 20);
 	assert_string_equal(c->output.directory, "");

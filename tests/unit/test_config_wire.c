@@ -184,6 +184,7 @@ static void what_needs_a_restart_is_told_by_its_key(void **state)
 		{ "window: 10s\nlog: {level: debug}", "window" },
 		{ "output: {directory: /d}", "output.directory" },
 		{ "output: {max_bytes: 1MiB}", "output.max_bytes" },
+		{ "symbols: {demangle: none}", "symbols.demangle" },
 		{ "runtime_directory: /r", "runtime_directory" },
 		{ "labels: {hostname: x, static: {a: b}, include: [unit]}", NULL },
 		{ "endpoints: [{url: 'http://a'}]\nqueue_max_bytes: 1MiB", NULL },

@@ -9,12 +9,17 @@
 #include "symbolizer/demangle.h"
 #include "tests/unit/elf_fixture.h"
 
-static struct demangled *plain(const char *symbol)
+static struct demangled *styled(const char *symbol, enum demangle_style style)
 {
 	static struct demangled d;
 
-	demangle((struct bytes){ (const uint8_t *)symbol, strlen(symbol) }, false, &d);
+	demangle((struct bytes){ (const uint8_t *)symbol, strlen(symbol) }, false, style, &d);
 	return &d;
+}
+
+static struct demangled *plain(const char *symbol)
+{
+	return styled(symbol, DEMANGLE_SHORT);
 }
 
 static void known_names_are_readable(void **state UNUSED)
@@ -49,6 +54,33 @@ static void known_names_are_readable(void **state UNUSED)
 		assert_string_equal(plain(cases[i][0])->name, cases[i][1]);
 }
 
+static void each_style_writes_as_much_as_it_says(void **state UNUSED)
+{
+	static const char *const cases[][4] = { /* symbol, short, full, none */
+		{ "_ZN3foo3barEi", "foo::bar", "foo::bar(int)", "_ZN3foo3barEi" },
+		{ "_Z4sortIiEvPT_", "sort<int>", "void sort<int>(int*)", "_Z4sortIiEvPT_" },
+		{ "_ZNK3foo3getEv", "foo::get", "foo::get() const", "_ZNK3foo3getEv" },
+		{ "_ZZ4mainENKUliE0_clEi", "main::{lambda(int)#2}::operator()", "main::{lambda(int)#2}::operator()(int) const",
+		  "_ZZ4mainENKUliE0_clEi" },
+		{ "_ZN3foo3barEi.constprop.0.cold", "foo::bar", "foo::bar(int)", "_ZN3foo3barEi.constprop.0.cold" },
+		{ "_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad",
+		  "core::fmt::Formatter::pad", "_ZN4core3fmt9Formatter3pad17h0123456789abcdefE" },
+		{ "_ZN4core3fmt9Formatter3pad17h0123456789abcdefE.llvm.1234567890123", "core::fmt::Formatter::pad",
+		  "core::fmt::Formatter::pad", "_ZN4core3fmt9Formatter3pad17h0123456789abcdefE.llvm.1234567890123" },
+		{ "_RNvCs1234_7mycrate3foo.llvm.42", "mycrate::foo", "mycrate::foo", "_RNvCs1234_7mycrate3foo.llvm.42" },
+		{ "_D8demangle4testFiZv", "demangle.test", "demangle.test(int)", "_D8demangle4testFiZv" },
+		{ "_D8demangle4test3runMxFZv", "demangle.test.run", "demangle.test.run() const",
+		  "_D8demangle4test3runMxFZv" },
+		{ "_D8demangle13__T4testTiTiZv", "demangle.test!(int, int)", "demangle.test!(int, int)",
+		  "_D8demangle13__T4testTiTiZv" },
+		{ "read@GLIBC_2.2.5", "read", "read", "read" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		for (size_t k = 0; k < 3; k++)
+			assert_string_equal(styled(cases[i][0], (enum demangle_style)k)->name, cases[i][1 + k]);
+}
+
 static void the_system_name_keeps_the_suffix_but_no_version(void **state UNUSED)
 {
 	assert_string_equal(plain("_ZN3foo3barEi.cold")->system_name, "_ZN3foo3barEi.cold");
@@ -63,7 +95,7 @@ static void go_names_stay_as_they_are(void **state UNUSED)
 	struct demangled d;
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		demangle((struct bytes){ (const uint8_t *)names[i], strlen(names[i]) }, true, &d);
+		demangle((struct bytes){ (const uint8_t *)names[i], strlen(names[i]) }, true, DEMANGLE_FULL, &d);
 		assert_string_equal(d.name, names[i]);
 		assert_string_equal(d.system_name, names[i]);
 	}
@@ -179,6 +211,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(known_names_are_readable),
+		cmocka_unit_test(each_style_writes_as_much_as_it_says),
 		cmocka_unit_test(the_system_name_keeps_the_suffix_but_no_version),
 		cmocka_unit_test(go_names_stay_as_they_are),
 		cmocka_unit_test(thousands_of_cpp_names_agree_with_cxxfilt),
