@@ -169,9 +169,19 @@ static void put_start(struct bufw *w, const struct event_start *s)
 		bufw_u32(w, s->targets[i]);
 }
 
+/* A time or a duration: profiles have signed ones. */
+static uint64_t take_ns(struct bufr *in)
+{
+	uint64_t ns = bufr_u64(in);
+
+	if (ns > INT64_MAX)
+		bufr_fail(in);
+	return ns;
+}
+
 static void take_start(struct bufr *in, struct event_start *ret)
 {
-	ret->wall_ns = bufr_u64(in);
+	ret->wall_ns = take_ns(in);
 	ret->hz = bufr_u32(in);
 	ret->ncpus = bufr_u32(in);
 	ret->after_exec = take_bool(in);
@@ -498,8 +508,8 @@ static int take_payload(struct bufr *in, const void *data, size_t len, struct ev
 	case EVENT_COUNTERS:
 		return take_counters(in, &e->counters, ret_mem);
 	case EVENT_WINDOW:
-		e->window.wall_start_ns = bufr_u64(in);
-		e->window.duration_ns = bufr_u64(in);
+		e->window.wall_start_ns = take_ns(in);
+		e->window.duration_ns = take_ns(in);
 		e->window.last = take_bool(in);
 		return 0;
 	case EVENT_LABELS:
@@ -508,8 +518,8 @@ static int take_payload(struct bufr *in, const void *data, size_t len, struct ev
 		return 0;
 	case EVENT_TAP:
 		e->tap.id = bufr_u64(in);
-		e->tap.wall_start_ns = bufr_u64(in);
-		e->tap.duration_ns = bufr_u64(in);
+		e->tap.wall_start_ns = take_ns(in);
+		e->tap.duration_ns = take_ns(in);
 		return 0;
 	case EVENT_MEMORY:
 		return event_memory_decode(in, &e->memory);

@@ -148,7 +148,7 @@ int pipeline_end_window(struct pipeline *p, const struct event_window *ended, ui
 
 	if (p->put_off.duration_ns) {
 		when.wall_start_ns = p->put_off.wall_start_ns;
-		when.duration_ns += p->put_off.duration_ns;
+		when.duration_ns = MIN(when.duration_ns + p->put_off.duration_ns, (uint64_t)INT64_MAX);
 	}
 	if (nclosing_windows(p) >= CLOSING_MAX + (when.last ? 1u : 0u)) {
 		p->put_off = when; /* the symbolizer is far behind: this window goes on and nothing is lost */
