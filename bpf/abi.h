@@ -174,7 +174,8 @@ struct abi_section {
 #define ABI_DROPS(X)					\
 	X(RING_FULL, "ring_full")			\
 	X(FILTERED, "filtered")				\
-	X(THINNED, "thinned")
+	X(THINNED, "thinned")				\
+	X(TAIL_CALL, "tail_call") /* the kernel did not go on to the program that writes */
 
 enum abi_drop {
 #define X(id, text) ABI_DROP_##id,

@@ -281,6 +281,7 @@ int sample(struct regs_context *ctx)
 	w->nparts = w->plan.nwindows + !w->plan.nwindows + !!w->plan.npages +
 		    (w->plan.npages > ABI_RECORD_PAGES);
 	bpf_tail_call(ctx, &programs, PROGRAM_PART);
+	c->n[ABI_CNT_DROPS + ABI_DROP_TAIL_CALL]++; /* or it would not come back */
 	return 0;
 }
 
@@ -334,6 +335,15 @@ static __always_inline bool lose(struct work *w, struct counters *c)
 	if (rec)
 		submit(w, rec, sizeof(*rec));
 	return false;
+}
+
+/* A tail call that succeeds does not come back: what was to follow this part is lost. */
+static __always_inline void lose_rest(struct work *w, struct counters *c)
+{
+	if (w->part >= w->nparts)
+		return;
+	w->part = w->nparts - 1;
+	lose(w, c);
 }
 
 /* What part 0 has besides its window. */
@@ -420,6 +430,7 @@ int part(struct regs_context *ctx)
 		bpf_tail_call(ctx, &programs, PROGRAM_PART);
 	else if (w->part < w->nparts)
 		bpf_tail_call(ctx, &programs, PROGRAM_PAGES);
+	lose_rest(w, c);
 	return 0;
 }
 
@@ -472,5 +483,6 @@ int pages(struct regs_context *ctx)
 		return 0;
 	drop_pages(&w->plan);
 	bpf_tail_call(ctx, &programs, PROGRAM_PAGES);
+	lose_rest(w, c);
 	return 0;
 }

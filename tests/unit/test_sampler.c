@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include <bpf/bpf.h>
 #include <cap-ng.h>
 #include <cmocka.h>
 
@@ -237,6 +238,69 @@ static void a_part_that_does_not_fit_is_told_in_its_place_and_counted(void **sta
 	assert_int_equal(parts.last, parts.first); /* nobody waits for a part */
 	assert_int_equal(counters[ABI_CNT_SEEN],
 			 parts.first + counters[ABI_CNT_DROPS + ABI_DROP_RING_FULL]);
+	sampler_free(s);
+	target_stop(&t);
+}
+
+/* From now on the kernel refuses the tail calls of this sampler to `program`. */
+static void refuse_tail_calls(uint32_t program)
+{
+	int n = 0;
+
+	for (int fd = 3; fd < 1024; fd++) {
+		struct bpf_map_info info = {};
+		uint32_t len = sizeof(info);
+
+		/* Of a program the answer has another meaning, and no such name. */
+		if (bpf_obj_get_info_by_fd(fd, &info, &len) || info.type != BPF_MAP_TYPE_PROG_ARRAY ||
+		    strcmp(info.name, "programs") != 0)
+			continue;
+		assert_int_equal(bpf_map_delete_elem(fd, &program), 0);
+		n++;
+	}
+	assert_int_equal(n, 1);
+}
+
+static void a_tail_call_that_is_refused_is_counted_and_nobody_waits_for_what_it_would_bring(void **state UNUSED)
+{
+	const struct sampler_conf conf = { .hz = 500, .stack_max_bytes = 64 * 1024, .cpus = "0" };
+	struct target t = target_start(spin_on_cpu_0);
+	struct abi_learned page = { .npages = 1, .pages = { 4096 } };
+	uint64_t before[ABI_CNT_COUNT], after[ABI_CNT_COUNT], n;
+	struct parts parts = {};
+	struct sampler *s = sampler_of(&conf, count_parts, &parts);
+	const char *why;
+
+	assert_int_equal(sampler_learn(s, (uint32_t)t.facts->tid, &page), 0);
+	refuse_tail_calls(1); /* to the program that brings learned pages */
+	assert_int_equal(sampler_start(s, &why), 0);
+	for (int i = 0; i < 50 && !parts.lost; i++) {
+		nap(100 * MS);
+		assert_int_equal(sampler_dispatch(s), 0);
+	}
+	sampler_stop(s);
+	assert_int_equal(sampler_dispatch(s), 0);
+	assert_int_equal(sampler_counters(s, before), 0);
+	assert_true(parts.lost > 0);
+	assert_int_equal(parts.last, parts.first);
+	assert_int_equal(before[ABI_CNT_PART_LOST], parts.lost);
+	assert_int_equal(before[ABI_CNT_DROPS + ABI_DROP_TAIL_CALL], 0);
+	assert_int_equal(before[ABI_CNT_SEEN], parts.first + before[ABI_CNT_DROPS + ABI_DROP_RING_FULL]);
+
+	refuse_tail_calls(0); /* to the one that brings windows */
+	assert_int_equal(sampler_start(s, &why), 0);
+	memcpy(after, before, sizeof(after));
+	for (int i = 0; i < 50 && after[ABI_CNT_SEEN] < before[ABI_CNT_SEEN] + 10; i++) {
+		nap(100 * MS);
+		assert_int_equal(sampler_counters(s, after), 0);
+	}
+	sampler_stop(s);
+	n = parts.first;
+	assert_int_equal(sampler_dispatch(s), 0);
+	assert_int_equal(sampler_counters(s, after), 0);
+	assert_true(after[ABI_CNT_SEEN] > before[ABI_CNT_SEEN]);
+	assert_int_equal(parts.first, n);
+	assert_int_equal(after[ABI_CNT_DROPS + ABI_DROP_TAIL_CALL], after[ABI_CNT_SEEN] - before[ABI_CNT_SEEN]);
 	sampler_free(s);
 	target_stop(&t);
 }
@@ -629,6 +693,7 @@ int main(void)
 		cmocka_unit_test(one_cpu_alone_drifts_by_seven_per_mille),
 		cmocka_unit_test(what_was_seen_was_delivered_or_dropped),
 		cmocka_unit_test(a_part_that_does_not_fit_is_told_in_its_place_and_counted),
+		cmocka_unit_test(a_tail_call_that_is_refused_is_counted_and_nobody_waits_for_what_it_would_bring),
 		cmocka_unit_test(dispatch_stops_at_the_first_error_and_goes_on_after_it),
 		cmocka_unit_test(the_descriptor_is_readable_only_when_a_quarter_of_the_ring_is_full),
 		cmocka_unit_test(a_process_is_skipped_or_thinned_and_what_is_kept_stands_for_the_rest),
