@@ -55,6 +55,7 @@ struct unwind_cursor {
 	uint64_t used;	  /* as struct unwind_result */
 	bool is_return;	  /* the pc is a return address, not interrupted */
 	bool backward;	  /* the last step did not go up: another stack, or a circle */
+	bool goroutine_gone; /* the walk has been led to the one that waits; none does farther up */
 };
 
 /*

@@ -53,10 +53,19 @@ enum unwind_step unwind_read(struct unwind_cursor *c, uint64_t addr, uint32_t si
 	return UNWIND_STEP_OK;
 }
 
+/* 0 when none waits; and none does for code that called what led to it (Go, C, Go again, C again). */
+static uint64_t take_goroutine(struct unwind_cursor *c)
+{
+	uint64_t sp = c->goroutine_gone ? 0 : c->in->goroutine_sp;
+
+	c->goroutine_gone = true;
+	return sp;
+}
+
 static enum unwind_step reg_value(struct unwind_cursor *c, uint8_t reg, uint64_t *ret)
 {
 	if (reg == MSG_REG_GOROUTINE_SP) {
-		*ret = c->in->goroutine_sp;
+		*ret = take_goroutine(c);
 		return *ret ? UNWIND_STEP_OK : UNWIND_STEP_END;
 	}
 	if (reg == MSG_REG_GOROUTINE_PC) {
@@ -205,7 +214,7 @@ static enum unwind_step operate(struct machine *m, const struct msg_op *op)
 		return push(m, (uint64_t)op->n) ? UNWIND_STEP_OK : UNWIND_STEP_BAD;
 	case MSG_OP_REG:
 		if (op->reg == MSG_REG_GOROUTINE_SP) /* 0 for none */
-			return push(m, m->c->in->goroutine_sp + (uint64_t)op->n) ? UNWIND_STEP_OK : UNWIND_STEP_BAD;
+			return push(m, take_goroutine(m->c) + (uint64_t)op->n) ? UNWIND_STEP_OK : UNWIND_STEP_BAD;
 		step = reg_value(m->c, op->reg, &v);
 		if (step != UNWIND_STEP_OK)
 			return step;

@@ -121,6 +121,7 @@ enum abi_window_id {
 	ABI_WIN_GOROUTINE = 3,	/* the goroutine's stack while its thread is on g0 */
 	ABI_WIN_LEARNED = 4,	/* pages that userspace asked for, each a window; in the last records */
 	ABI_WIN_MORE = 5,	/* what follows the leaf's, of a deep stack */
+	ABI_WIN_G = 6,		/* the begin of a goroutine's struct g: where its stack begins and ends */
 };
 
 /*

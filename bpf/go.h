@@ -36,10 +36,10 @@ static __always_inline bool go_read_g(struct go_g *ret, __u64 address)
 	       ret->hi - ret->lo <= GO_STACK_MAX;
 }
 
-/* Where a thread has the address of its g; 0 unknown. */
-static __always_inline __u64 go_place(const struct abi_go *go, __u64 tp)
+/* The address of a thread's g, as far as that is known; 0 unknown. */
+static __always_inline __u64 go_address(const struct abi_go *go, __u64 tp)
 {
-	__u64 off = ABI_GO_PLACE;
+	__u64 off = ABI_GO_PLACE, address = 0;
 
 	if (tp < 4096 || tp >= REGS_USER_END)
 		return 0;
@@ -48,7 +48,7 @@ static __always_inline __u64 go_place(const struct abi_go *go, __u64 tp)
 		if (go->flags & ABI_GO_SLOT && !stack_user_read(&off, sizeof(off), go->place))
 			return 0;
 	}
-	return tp + off;
+	return stack_user_read(&address, sizeof(address), tp + off) ? address : 0;
 }
 
 /* The system stack of this thread, when sp is in it though g is the goroutine: the vDSO was called. */
@@ -66,13 +66,31 @@ static __always_inline bool go_find_g0(const struct go_g *g, __u64 sp, struct st
 	return true;
 }
 
-/* Whether sp is inside the stack of the thread's g, or in the system stack. */
-static __always_inline bool go_find(const struct abi_go *go, __u64 tp, __u64 sp, struct stack_top *top)
+/* Whether m is one, by its g0, which it is the m of; then *ret_g0 is that. */
+static __always_inline bool go_read_g0(struct go_g *ret_g0, __u64 *ret_address, __u64 m)
 {
-	__u64 address = 0, place = go_place(go, tp);
+	return stack_user_read(ret_address, sizeof(*ret_address), m + GO_M_G0) && go_read_g(ret_g0, *ret_address) &&
+	       ret_g0->m == m;
+}
+
+/* Whether this is the address of a g with sp in its stack. */
+static __always_inline bool go_is_on(__u64 address, __u64 sp)
+{
+	struct go_g g;
+	__u64 m;
+
+	if (!go_read_g(&g, address) || sp < g.lo || sp >= g.hi)
+		return false;
+	m = g.m;
+	return go_read_g0(&g, &address, m);
+}
+
+/* Whether sp is inside the stack of the g at `address`, or in the system stack. */
+static __always_inline bool go_find(__u64 address, __u64 tp, __u64 sp, struct stack_top *top)
+{
 	struct go_g g;
 
-	if (!place || !stack_user_read(&address, sizeof(address), place) || !go_read_g(&g, address))
+	if (!go_read_g(&g, address))
 		return false;
 	if (sp >= g.lo && sp < g.hi)
 		top->address = g.hi & ~7ull;
@@ -83,6 +101,8 @@ static __always_inline bool go_find(const struct abi_go *go, __u64 tp, __u64 sp,
 	top->sure = true;
 	top->g = address;
 	top->m = g.m;
+	top->g_stack[0] = g.lo;
+	top->g_stack[1] = g.hi;
 	return true;
 }
 
@@ -101,19 +121,26 @@ static __always_inline void go_add_window(struct stack_plan *p, __u64 low, __u64
 /* On the system stack: the goroutine that this thread serves waits at sched.sp of its own. */
 static __always_inline void go_plan_waiting(struct stack_plan *p, __u64 m)
 {
-	__u64 curg[2] = {};
+	__u64 curg[2] = {}, address;
 	struct go_g g;
 
 	p->flags |= ABI_F_ON_G0;
 	if (!stack_user_read(curg, sizeof(curg), m + GO_M_CURG))
 		return;
-	if ((!go_read_g(&g, curg[0]) || g.m != m) && (!go_read_g(&g, curg[1]) || g.m != m))
-		return;
+	address = curg[0];
+	if (!go_read_g(&g, address) || g.m != m) {
+		address = curg[1];
+		if (!go_read_g(&g, address) || g.m != m)
+			return;
+	}
 	if (g.sched_sp < g.lo || g.sched_sp >= g.hi)
 		return;
 	go_add_window(p, g.sched_sp, g.hi, GO_WINDOW_MAX, ABI_WIN_GOROUTINE);
-	p->waiting_sp = g.sched_sp;
-	p->waiting_pc = g.sched_pc;
+	p->waiting[0] = g.sched_sp;
+	p->waiting[1] = g.sched_pc;
+	p->g = address;
+	p->g_stack[0] = g.lo;
+	p->g_stack[1] = g.hi;
 }
 
 /*
@@ -138,8 +165,12 @@ static __always_inline void go_plan_other(struct stack_plan *p, const struct abi
 			      ABI_WIN_ROOT);
 		return;
 	}
-	if (!go || !(go->flags & ABI_GO_CGO) || !go_read_g(&g, m_g0) || g.sched_sp < ABI_RED_ZONE)
+	/* As long as it is unknown, C may have called: the first samples are to be whole, too. */
+	if ((go && !(go->flags & ABI_GO_CGO)) || !go_read_g(&g, m_g0) || g.m != m || g.sched_sp < ABI_RED_ZONE)
 		return;
+	p->g = g_address;
+	p->g_stack[0] = p->top.g_stack[0];
+	p->g_stack[1] = p->top.g_stack[1];
 	low = g.sched_sp - ABI_RED_ZONE;
 	high = tp > low && tp - low <= STACK_THREAD_MAX ? tp : start > low ? start + STACK_ARGC_BYTES : g.hi;
 	if (low >= g.lo && low < g.hi)

@@ -18,6 +18,7 @@ struct stack_top {
 	__u64 thread; /* guessed, but this is no process leader, so it has a stack below its TLS */
 	__u64 g, m;   /* of Go, when sp is inside a stack of g or m; 0: no Go */
 	__u64 left_low, left_high; /* the goroutine's stack, when sp is in the other without its knowing; 0 */
+	__u64 g_stack[2];	   /* of g */
 };
 
 /* What to copy. */
@@ -27,7 +28,8 @@ struct stack_plan {
 	__u64 npages;
 	__u64 pages[ABI_LEARNED_PAGES];
 	__u64 flags; /* ABI_F_* that follow */
-	__u64 waiting_sp, waiting_pc; /* of a goroutine: ABI_SEC_GOROUTINE; 0: none */
+	__u64 waiting[2]; /* sp and pc of a goroutine: ABI_SEC_GOROUTINE; sp 0: none */
+	__u64 g, g_stack[2]; /* ABI_WIN_G; 0: none */
 	/*
 	 * Of the stack at hand. In a map with the rest, and what was written there is read back: so
 	 * the verifier forgets which way led to it, and follows what comes next once.
@@ -42,6 +44,7 @@ struct stack_of {
 	const struct abi_learned *learned; /* NULL: nothing */
 	bool deep; /* it is known to be, and the ring has room for it */
 	const struct abi_go *go; /* NULL: as in an executable that is all Go's */
+	__u64 g; /* where that is unknown: the address of g if this is Go's code */
 	__u32 pid, tid;
 };
 

@@ -30,10 +30,10 @@
 
 #define USTACK_BYTES (ABI_USTACK_MAX * 8)
 #define USTACK_ROOM (sizeof(struct abi_section) + USTACK_BYTES)
-#define GOROUTINE_ROOM (sizeof(struct abi_section) + 16)
+#define PAIR_ROOM (sizeof(struct abi_section) + 16)
 
 _Static_assert(OFF_BYTES % 8 == 0 && REGS_ROOM % 8 == 0, "sections are padded to 8");
-_Static_assert(OFF_BYTES + ABI_WINDOW_MAX + REGS_ROOM + GOROUTINE_ROOM + USTACK_ROOM + KSTACK_ROOM <= ABI_RECORD_MAX,
+_Static_assert(OFF_BYTES + ABI_WINDOW_MAX + REGS_ROOM + 2 * PAIR_ROOM + USTACK_ROOM + KSTACK_ROOM <= ABI_RECORD_MAX,
 	       "a full record fits");
 
 /* Where a read page by page stands. */
@@ -219,24 +219,26 @@ static __always_inline __u64 record_add_regs(struct regs_context *ctx, void *rec
 	return REGS_ROOM;
 }
 
-static __always_inline __u64 record_add_goroutine(void *rec, __u64 size, __u64 off, const struct stack_plan *p)
+/* A section of two words; its bytes. */
+static __always_inline __u64 record_add_pair(void *rec, __u64 size, __u64 off, __u32 kind, __u32 id, __u64 address,
+					     const __u64 *pair)
 {
 	struct abi_section *section;
 	__u64 *dst;
 
 	barrier_var(off);
-	if (off > size - GOROUTINE_ROOM)
+	if (off > size - PAIR_ROOM)
 		return 0;
 	section = rec + off;
-	section->kind = ABI_SEC_GOROUTINE;
-	section->id = 0;
+	section->kind = kind;
+	section->id = id;
 	section->len = 16;
-	section->address = 0;
+	section->address = address;
 	section->holes = 0;
 	dst = (void *)(section + 1);
-	dst[0] = p->waiting_sp;
-	dst[1] = p->waiting_pc;
-	return GOROUTINE_ROOM;
+	dst[0] = pair[0];
+	dst[1] = pair[1];
+	return PAIR_ROOM;
 }
 
 /* The kernel's, or the user's frame pointers' as the kernel follows them. */

@@ -14,6 +14,7 @@
 #define REGS_SP ABI_X86_RSP
 #define REGS_PC ABI_X86_RIP
 
+#define REGS_GO_G r14 /* since Go 1.17, but for assembly */
 #define REGS_NR_SIGRETURN 15 /* rt_sigreturn(2) of 64-bit code */
 
 #define REGS_USER_PAGE_SHIFT 12

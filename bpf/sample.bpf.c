@@ -84,6 +84,7 @@ struct work {
 	__u64 frames;		/* the kernel's idea of the user's are wanted */
 	__u64 spared;		/* it is deep, and what that would bring has no room */
 	__u64 go_woken_ns;	/* kept from sample to sample */
+	__u64 go_g;		/* what is in the register that is Go's g in its code */
 	__u64 part, nparts;	/* the one at hand, and how many */
 	__u64 off;		/* how far it is written */
 	struct stack_plan plan;
@@ -139,6 +140,8 @@ static __always_inline __u32 read_user(struct regs_context *ctx, struct task_str
 	barrier_var(cs); /* or the compiler makes one load of both, through a pointer into ctx */
 	if (regs_user_mode(cs)) {
 		*ret_sp = ctx->regs.sp;
+		w->go_g = ctx->regs.REGS_GO_G;
+		barrier();
 		w->has_regs = true;
 		return regs_compat32(cs) ? ABI_F_COMPAT32 : 0;
 	}
@@ -151,6 +154,7 @@ static __always_inline __u32 read_user(struct regs_context *ctx, struct task_str
 	if (!w->entered.ip && !w->entered.sp)
 		return ABI_F_KERNEL_THREAD;
 	*ret_sp = w->entered.sp;
+	w->go_g = w->entered.REGS_GO_G;
 	w->has_regs = true;
 	if (regs_compat32(w->entered.cs))
 		return ABI_F_COMPAT32;
@@ -164,7 +168,7 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 {
 	__u32 task_flags = FIELD(task, flags), flags = 0;
 	struct mm_struct *mm = FIELD(task, mm);
-	struct stack_of of = { task, mm, NULL, false, NULL, w->head.pid, w->head.tid };
+	struct stack_of of = { task, mm, NULL, false, NULL, 0, w->head.pid, w->head.tid };
 	__u64 sp = 0;
 
 	if (!regs_user_mode(ctx->regs.cs))
@@ -185,6 +189,7 @@ static __always_inline __u32 look_at_task(struct regs_context *ctx, struct task_
 		of.deep = ring_is_roomy();
 		w->spared = !of.deep;
 	}
+	of.g = w->go_g;
 	if (ngo_threads)
 		of.go = bpf_map_lookup_elem(&go_threads, &of.pid);
 	stack_plan(&w->plan, &of, sp);
@@ -274,7 +279,7 @@ int sample(struct regs_context *ctx)
 	w->plan.windows[0].len = 0;
 	w->plan.npages = 0;
 	w->plan.flags = 0;
-	w->plan.waiting_sp = w->plan.top.m = 0;
+	w->plan.waiting[0] = w->plan.g = w->plan.top.m = 0;
 	w->head.flags = look_at_task(ctx, task, w);
 	spare_ring(w, c);
 	/* A sample without any window is a part all the same. */
@@ -358,8 +363,14 @@ static __always_inline void write_first(struct regs_context *ctx, struct work *w
 		w->head.nsections++;
 	}
 	barrier();
-	if (w->plan.waiting_sp) {
-		n = record_add_goroutine(rec, size, w->off, &w->plan);
+	if (w->plan.waiting[0]) {
+		n = record_add_pair(rec, size, w->off, ABI_SEC_GOROUTINE, 0, 0, w->plan.waiting);
+		w->off += n;
+		w->head.nsections += !!n;
+	}
+	barrier();
+	if (w->plan.g) {
+		n = record_add_pair(rec, size, w->off, ABI_SEC_STACK, ABI_WIN_G, w->plan.g, w->plan.g_stack);
 		w->off += n;
 		w->head.nsections += !!n;
 	}
@@ -419,7 +430,8 @@ int part(struct regs_context *ctx)
 	need = OFF_BYTES + window->len;
 	if (!i)
 		need += REGS_ROOM + (w->head.flags & ABI_F_KERNEL_MODE ? KSTACK_ROOM : 0) +
-			(w->plan.waiting_sp ? GOROUTINE_ROOM : 0) + (w->frames ? USTACK_ROOM : 0);
+			(w->plan.waiting[0] ? PAIR_ROOM : 0) + (w->plan.g ? PAIR_ROOM : 0) +
+			(w->frames ? USTACK_ROOM : 0);
 	rec = record_reserve(need, &size);
 	if (rec)
 		write(ctx, w, c, rec, size, window);
