@@ -299,8 +299,8 @@ struct msg_go golang_place(const struct elffile *f, const struct gofunc *fn)
 	int32_t off;
 
 	/* mov %fs:OFF, %reg; or mov %fs:(%reg), %reg, behind mov $OFF, %reg or mov SLOT(%rip), %reg. */
-	for (size_t at = 7; at + 9 <= MIN(code.len, (size_t)PLACE_MAX); at++) {
-		const uint8_t *p = code.p + at, *before = p - 7;
+	for (size_t at = 0; at + 9 <= MIN(code.len, (size_t)PLACE_MAX); at++) {
+		const uint8_t *p = code.p + at, *before = at >= 7 ? p - 7 : NULL;
 		uint8_t base = p[3] & 7;
 
 		if (memcmp(p, "\x64\x48\x8b", 3) != 0 || p[3] >> 6)
@@ -309,6 +309,8 @@ struct msg_go golang_place(const struct elffile *f, const struct gofunc *fn)
 			memcpy(&off, p + 5, sizeof(off));
 			return (struct msg_go){ .kind = MSG_GO_FIXED, .off = off };
 		}
+		if (!before)
+			break;
 		memcpy(&off, before + 3, sizeof(off));
 		if (memcmp(before, "\x48\xc7", 2) == 0 && before[2] == (0xc0 | base))
 			return (struct msg_go){ .kind = MSG_GO_FIXED, .off = off };

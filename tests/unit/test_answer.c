@@ -489,7 +489,7 @@ static void go_roots_are_known_by_exact_names(void **state UNUSED)
 	assert_int_equal(kind("", ""), GOLANG_PLAIN);
 }
 
-static struct msg_go place(const char *code, size_t len)
+static struct msg_go place(const char *code, size_t len, size_t at)
 {
 	uint8_t padded[128] = { 0x90 };
 	struct elffile f = { .file = { padded, sizeof(padded) }, .nsegments = 1,
@@ -497,11 +497,12 @@ static struct msg_go place(const char *code, size_t len)
 	struct gofunc fn = { .start = 0x1000, .end = 0x1080 };
 
 	memset(padded, 0x90, sizeof(padded));
-	memcpy(padded + 9, code, len);
+	memcpy(padded + at, code, len);
 	return golang_place(&f, &fn);
 }
 
-#define PLACE(code) place(code, sizeof(code) - 1)
+#define PLACE_AT(code, at) place(code, sizeof(code) - 1, at)
+#define PLACE(code) PLACE_AT(code, 9)
 
 /* An executable of Go's linker, a PIE, and a shared library; C's thread-local variables may stand in between. */
 static void the_place_of_g_is_read_from_code(void **state UNUSED)
@@ -510,6 +511,13 @@ static void the_place_of_g_is_read_from_code(void **state UNUSED)
 
 	assert_int_equal(go.kind, MSG_GO_FIXED);
 	assert_int_equal(go.off, -8);
+	/* Go 1.20 and before look for it at once, or behind mov 0x8(%rsp), %rdi. */
+	for (size_t at = 0; at < 7; at++) {
+		go = PLACE_AT("\x64\x48\x8b\x04\x25\xf8\xff\xff\xff", at);
+		assert_int_equal(go.kind, MSG_GO_FIXED);
+		assert_int_equal(go.off, -8);
+		assert_int_equal(PLACE_AT("\x64\x48\x8b\x01", at).kind, MSG_GO_NONE); /* no room for where %rcx is from */
+	}
 	go = PLACE("\x48\xc7\xc1\xe0\xff\xff\xff\x64\x48\x8b\x01");
 	assert_int_equal(go.kind, MSG_GO_FIXED);
 	assert_int_equal(go.off, -32);
