@@ -275,7 +275,7 @@ static uint64_t end_of_stack(const struct learn_sample *s, uint64_t sp)
 	uint64_t high = (s->out->root_cfa + 7) & ~7ull;
 
 	if (s->out->outcome != UNWIND_COMPLETE || !unwind_is_user(s->out->root_cfa) || !unwind_is_user(sp) ||
-	    s->in->flags & (ABI_F_ON_ALTSTACK | ABI_F_ON_G0 | ABI_F_PART_LOST))
+	    s->in->flags & (ABI_F_ON_ALTSTACK | ABI_F_ON_G0 | ABI_F_ON_GOROUTINE | ABI_F_PART_LOST))
 		return 0;
 	if (sp >= high || high - sp > LEARN_STACK_MAX || excess(s, sp, high) < STACK_EXCESS_MIN)
 		return 0;

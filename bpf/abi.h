@@ -73,6 +73,7 @@ enum {
 	ABI_F_ON_ALTSTACK = 1 << 9,	/* sp is inside the thread's sigaltstack */
 	ABI_F_ON_G0 = 1 << 10,		/* a Go thread on its system stack */
 	ABI_F_SIGRETURN = 1 << 11,	/* in rt_sigreturn(2), the signal's frame still in place: the pc is past the call */
+	ABI_F_ON_GOROUTINE = 1 << 12,	/* on a goroutine's stack, whose end Go tells */
 };
 
 struct abi_record {

@@ -101,9 +101,17 @@ static __always_inline bool go_find(__u64 address, __u64 tp, __u64 sp, struct st
 	top->sure = true;
 	top->g = address;
 	top->m = g.m;
+	top->g0 = 0;
+	stack_user_read(&top->g0, sizeof(top->g0), g.m + GO_M_G0);
 	top->g_stack[0] = g.lo;
 	top->g_stack[1] = g.hi;
 	return true;
+}
+
+/* Whether sp is in a goroutine's stack; the next one there may be another's, with another end. */
+static __always_inline bool go_on_goroutine(const struct stack_top *top)
+{
+	return top->m && top->g0 && top->g0 != top->g && !top->left_high;
 }
 
 /* From `low` to `high`, or the part of it at the end that is given. */
@@ -149,12 +157,12 @@ static __always_inline void go_plan_waiting(struct stack_plan *p, __u64 m)
  */
 static __always_inline void go_plan_other(struct stack_plan *p, const struct abi_go *go, __u64 tp, __u64 start)
 {
-	__u64 g_address = p->top.g, m = p->top.m, m_g0 = 0, low, high;
+	__u64 m = p->top.m, g0 = p->top.g0, low, high;
 	struct go_g g;
 
-	if (!stack_user_read(&m_g0, sizeof(m_g0), m + GO_M_G0))
+	if (!g0)
 		return;
-	if (m_g0 == g_address) {
+	if (g0 == p->top.g) {
 		go_plan_waiting(p, m);
 		return;
 	}
@@ -165,10 +173,11 @@ static __always_inline void go_plan_other(struct stack_plan *p, const struct abi
 			      ABI_WIN_ROOT);
 		return;
 	}
+	p->flags |= ABI_F_ON_GOROUTINE;
 	/* As long as it is unknown, C may have called: the first samples are to be whole, too. */
-	if ((go && !(go->flags & ABI_GO_CGO)) || !go_read_g(&g, m_g0) || g.m != m || g.sched_sp < ABI_RED_ZONE)
+	if ((go && !(go->flags & ABI_GO_CGO)) || !go_read_g(&g, g0) || g.m != m || g.sched_sp < ABI_RED_ZONE)
 		return;
-	p->g = g_address;
+	p->g = p->top.g;
 	p->g_stack[0] = p->top.g_stack[0];
 	p->g_stack[1] = p->top.g_stack[1];
 	low = g.sched_sp - ABI_RED_ZONE;

@@ -17,6 +17,7 @@ struct stack_top {
 	__u64 sure;
 	__u64 thread; /* guessed, but this is no process leader, so it has a stack below its TLS */
 	__u64 g, m;   /* of Go, when sp is inside a stack of g or m; 0: no Go */
+	__u64 g0;     /* m's; 0: unknown */
 	__u64 left_low, left_high; /* the goroutine's stack, when sp is in the other without its knowing; 0 */
 	__u64 g_stack[2];	   /* of g */
 };

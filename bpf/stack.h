@@ -60,7 +60,7 @@ static __always_inline void stack_find_top(struct stack_top *top, const struct s
 		top->address = (start & ~7ull) + STACK_ARGC_BYTES;
 		top->sure = true;
 	}
-	learned = of->learned ? stack_learned_top(of->learned, sp) : 0;
+	learned = of->learned && !go_on_goroutine(top) ? stack_learned_top(of->learned, sp) : 0;
 	if (learned) {
 		top->address = learned;
 		top->sure = true;

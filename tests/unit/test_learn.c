@@ -68,6 +68,27 @@ static TARGET void run_like_go_in_a_library(struct facts *f)
 	run_on((uint64_t)p + 632 * KIB, (uint64_t)(p + 256));
 }
 
+enum { G = 512, G0 = 1024, M = 1536 }; /* where in the mapping */
+
+/* A goroutine on [256 KiB, 640 KiB) that C called, on [700 KiB, 900 KiB); g is in its register alone. */
+static TARGET void run_like_go_that_c_called(struct facts *f)
+{
+	uint64_t *p = map_numbered_pages(f), *g = p + G / 8, *g0 = p + G0 / 8;
+
+	g[0] = (uint64_t)p + 256 * KIB;
+	g[1] = (uint64_t)p + 640 * KIB;
+	g0[0] = (uint64_t)p + 700 * KIB;
+	g0[1] = (uint64_t)p + 900 * KIB;
+	g0[7] = (uint64_t)p + 800 * KIB;
+	g[6] = g0[6] = (uint64_t)p + M;
+	p[M / 8] = (uint64_t)g0;
+	p[256 - 3] = (uint64_t)g; /* where userspace will look for it */
+	syscall(SYS_arch_prctl, ARCH_SET_FS, p + 256);
+	__asm__ volatile("mov %0, %%rsp\n mov %1, %%r14\n call *%2\n" ::"r"((uint64_t)p + 632 * KIB), "r"(g), "r"(coroutine)
+			 : "memory", "r14");
+	__builtin_unreachable();
+}
+
 /* ---- samples after a lesson ---- */
 
 static struct sampler *sampler_for(struct harvest *h, const struct target *t)
@@ -340,7 +361,7 @@ static void check_tops(const struct harvest *h, uint64_t top)
 
 		assert_non_null(w);
 		assert_int_equal(w->address + w->len, top);
-		assert_int_equal(r->flags & ~(uint32_t)ABI_F_KERNEL_MODE,
+		assert_int_equal(r->flags & ~(uint32_t)(ABI_F_KERNEL_MODE | ABI_F_ON_GOROUTINE),
 				 ABI_F_TOP_KNOWN | ABI_F_LAST);
 	}
 }
@@ -397,6 +418,60 @@ static void g_is_looked_for_where_userspace_says(void **state UNUSED)
 	target_stop(&t);
 }
 
+/* Each sample: the goroutine's stack, and unless `alone` where it ends and the stack of C. */
+static void check_goroutine(const struct harvest *h, const struct target *t, bool alone)
+{
+	uint64_t p = t->facts->low;
+
+	for (size_t i = 0; i < h->nrecords; i++) {
+		const struct abi_record *r = h->records[i];
+		const struct abi_section *w = record_find(r, ABI_SEC_STACK, r->part ? ABI_WIN_ROOT : ABI_WIN_LEAF);
+
+		assert_non_null(w);
+		assert_true(r->flags & ABI_F_ON_GOROUTINE);
+		assert_int_equal(!(r->flags & ABI_F_LAST), !alone && !r->part);
+		if (r->part) {
+			assert_int_equal(w->address, p + 800 * KIB - ABI_RED_ZONE);
+			assert_int_equal(w->len, 32 * KIB);
+			continue;
+		}
+		assert_int_equal(w->address + w->len, p + 640 * KIB);
+		w = record_find(r, ABI_SEC_STACK, ABI_WIN_G);
+		assert_int_equal(!w, alone);
+		if (w) {
+			assert_int_equal(w->address, p + G);
+			assert_int_equal(word_of(w, p + G), p + 256 * KIB);
+			assert_int_equal(word_of(w, p + G + 8), p + 640 * KIB);
+		}
+	}
+}
+
+static void a_goroutine_that_c_called_is_whole_before_anything_is_known(void **state UNUSED)
+{
+	struct target t = target_start(run_like_go_that_c_called);
+	/* Stacks of goroutines come and go: one that ended there has said nothing of the next. */
+	const struct abi_learned earlier = {
+		.nstacks = 1,
+		.stacks = { { t.facts->low + 600 * KIB, t.facts->low + 636 * KIB } },
+	};
+	const struct abi_go without_c = { .place = (uint64_t)-24ll };
+	struct harvest h;
+	struct sampler *s = sampler_for(&h, &t);
+
+	harvest_more(&h, s, 20);
+	check_goroutine(&h, &t, false);
+	assert_int_equal(sampler_learn(s, (uint32_t)t.pid, &earlier), 0);
+	harvest_more(&h, s, 20);
+	check_goroutine(&h, &t, false);
+	/* Where no C is, there is no other stack. */
+	assert_int_equal(sampler_go(s, (uint32_t)t.pid, &without_c), 0);
+	harvest_more(&h, s, 20);
+	check_goroutine(&h, &t, true);
+	harvest_reset(&h);
+	sampler_free(s);
+	target_stop(&t);
+}
+
 static void more_threads_than_fit_are_refused_until_one_is_forgotten(void **state UNUSED)
 {
 	const struct abi_learned l = { .npages = 1, .pages = { 4096 } }, nothing = {};
@@ -430,6 +505,7 @@ int main(void)
 		cmocka_unit_test(a_stack_whose_end_is_learned_is_copied_to_there),
 		cmocka_unit_test(of_a_deep_stack_more_is_copied_from_the_leaf_on),
 		cmocka_unit_test(g_is_looked_for_where_userspace_says),
+		cmocka_unit_test(a_goroutine_that_c_called_is_whole_before_anything_is_known),
 		cmocka_unit_test(more_threads_than_fit_are_refused_until_one_is_forgotten),
 	};
 

@@ -181,7 +181,7 @@ static void a_stack_of_which_too_much_was_copied_is_learned(void **state UNUSED)
 
 static void what_is_no_stack_of_its_own_is_not_learned(void **state UNUSED)
 {
-	const uint32_t flags[] = { ABI_F_ON_ALTSTACK, ABI_F_ON_G0, ABI_F_PART_LOST };
+	const uint32_t flags[] = { ABI_F_ON_ALTSTACK, ABI_F_ON_G0, ABI_F_ON_GOROUTINE, ABI_F_PART_LOST };
 	LEARN(l, t);
 
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {

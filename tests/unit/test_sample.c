@@ -472,6 +472,10 @@ static void a_go_thread_on_g0_brings_the_stack_of_its_goroutine(void **state UNU
 			memcpy(waiting, w + 1, sizeof(waiting));
 			assert_int_equal(waiting[0], t.facts->low);
 			assert_int_equal(waiting[1], 0x1234);
+			w = record_find(r, ABI_SEC_STACK, ABI_WIN_G);
+			assert_non_null(w);
+			assert_int_equal(w->len, 16);
+			assert_int_equal(word_at(w, w->address + 8), t.facts->high);
 		}
 	}
 	harvest_reset(&h);

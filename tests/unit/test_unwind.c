@@ -591,6 +591,34 @@ static void an_expression_can_ask_whether_a_goroutine_waits(void **state)
 	assert_int_equal(w->result.root_cfa, OTHER_STACK + 72);
 }
 
+/* C that a goroutine called, which C had called, which a goroutine had called: only the first of them waits. */
+static void a_goroutine_waits_once(void **state)
+{
+	static const struct msg_op ops[] = {
+		{ MSG_OP_REG, MSG_REG_GOROUTINE_SP, 0 }, { MSG_OP_DUP, 0, 0 }, { MSG_OP_BRANCH, 0, 3 },
+		{ MSG_OP_DROP, 0, 0 },			 { MSG_OP_REG, RSP, 24 }, { MSG_OP_ADD_CONST, 0, 8 },
+	};
+	struct world *w = *state;
+	uint64_t word = B;
+
+	world_leaf_row(w, LEAF, RSP, 16);
+	world_caller_row(w, A, RSP, 0);
+	world_cfa_expr(w, ops, ARRAY_SIZE(ops));
+	world_caller_row(w, B, RSP, 0);
+	world_cfa_expr(w, ops, ARRAY_SIZE(ops));
+	world_end_row(w, START);
+	world_word(w, SP + 8, A);
+	memcpy(w->other + 64, &word, 8);
+	word = START;
+	memcpy(w->other + 72 + 24, &word, 8);
+	w->in.windows[w->in.nwindows++] =
+		(struct unwind_window){ OTHER_STACK, w->other, sizeof(w->other), 0 };
+	w->in.goroutine_sp = OTHER_STACK + 64;
+	world_run(w);
+	EXPECT(w, UNWIND_COMPLETE, LEAF, A, B, START);
+	assert_int_equal(w->result.root_cfa, OTHER_STACK + 72 + 32);
+}
+
 static void a_value_in_a_hole_truncates(void **state)
 {
 	struct world *w = *state;
@@ -738,6 +766,7 @@ int main(void)
 		TEST(a_goroutine_that_waits_is_the_caller_of_its_system_stack),
 		TEST(a_goroutine_whose_stack_is_moved_goes_on_where_it_waits),
 		TEST(an_expression_can_ask_whether_a_goroutine_waits),
+		TEST(a_goroutine_waits_once),
 		TEST(a_value_in_a_hole_truncates),
 		TEST(holes_count_from_the_first_page_boundary),
 		TEST(a_missing_saved_register_is_missed_only_when_needed),
