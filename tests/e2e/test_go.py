@@ -167,7 +167,7 @@ def test_go_build_is_complete():
     output, source = harness.scratch_file(""), harness.scratch_file(".go")
     with open(source, "w", encoding="ascii") as f:
         f.write("package main\n")
-        f.writelines(f"func f{i}(n int) int {{ return n * {i} }}\n" for i in range(3000))
+        f.writelines(f"func f{i}(n int) int {{ return n * {i} }}\n" for i in range(10000))
         f.write('func main() { println("f1", f1(2)) }\n')
     settings = [
         "HOME=" + harness.scratch(),
