@@ -65,8 +65,14 @@ static uint64_t take_goroutine(struct unwind_cursor *c)
 static enum unwind_step reg_value(struct unwind_cursor *c, uint8_t reg, uint64_t *ret)
 {
 	if (reg == MSG_REG_GOROUTINE_SP) {
+		/* None waits for a thread that has given its goroutine back; or it is not known that this is g0. */
+		bool none = !c->goroutine_gone && c->in->flags & ABI_F_ON_G0;
+
 		*ret = take_goroutine(c);
-		return *ret ? UNWIND_STEP_OK : UNWIND_STEP_END;
+		if (*ret)
+			return UNWIND_STEP_OK;
+		c->missing = 0;
+		return none ? UNWIND_STEP_END : UNWIND_STEP_TRUNCATED;
 	}
 	if (reg == MSG_REG_GOROUTINE_PC) {
 		*ret = c->in->goroutine_pc;

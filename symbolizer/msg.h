@@ -112,7 +112,7 @@ struct msg_rule {
 /*
  * Registers of no machine: the stack pointer and the pc at which a goroutine waits for its thread, which
  * runs on Go's system stack. When none waits, they are 0 in an expression, and a row whose CFA is at SP is the
- * outermost frame.
+ * outermost frame if it is known that the thread is on that stack, else the last that is known.
  */
 enum { MSG_REG_GOROUTINE_PC = 31, MSG_REG_GOROUTINE_SP = 32 };
 

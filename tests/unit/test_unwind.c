@@ -537,10 +537,15 @@ static void a_goroutine_that_waits_is_the_caller_of_its_system_stack(void **stat
 	w->in.goroutine_sp = OTHER_STACK + 64;
 	world_run(w);
 	EXPECT(w, UNWIND_COMPLETE, LEAF, A, B, START);
-	/* A thread that serves none ends on its system stack. */
+	/* A thread that serves none ends on its system stack, if that is where it is. */
 	w->in.goroutine_sp = 0;
+	w->in.flags |= ABI_F_ON_G0;
 	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
 	EXPECT(w, UNWIND_COMPLETE, LEAF, A);
+	w->in.flags &= ~(uint32_t)ABI_F_ON_G0;
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+	EXPECT(w, UNWIND_TRUNCATED, LEAF, A);
+	assert_int_equal(w->result.missing, 0);
 }
 
 /* Go's morestack: nothing on either stack says where the goroutine was, while its stack is moved. */
