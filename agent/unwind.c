@@ -264,11 +264,36 @@ static int step(struct walk *w, const struct site *s)
 	return after_step(w, unwind_rules_step(&w->c, &s->row));
 }
 
-static int walk(struct walk *w)
+/*
+ * A thread in rt_sigreturn(2) is in the trampoline, though its pc is behind it: at another function, or nothing.
+ * While the kernel puts the registers back, the pc may be where the signal came already, or the stack pointer alone.
+ */
+static int enter_trampoline(struct walk *w)
 {
+	uint64_t pc = w->c.regs[UNWIND_PC] - UNWIND_SYSCALL_LEN;
 	struct site s;
 	int r;
 
+	if (!area_find(w->maps, pc, &w->area))
+		return WALK_ON;
+	s.offset = pc + w->area.to_offset;
+	r = site_rows(w, &s);
+	if (r != WALK_ON || !(s.row.flags & MSG_ROW_SIGNAL))
+		return r == UNWIND_WANT ? r : WALK_ON;
+	w->c.regs[UNWIND_PC] = pc;
+	if (unwind_arch_on_signal_frame(&w->c))
+		return WALK_ON;
+	(void)emit(w, s.offset);
+	return finish(w, UNWIND_BAD_FRAME);
+}
+
+static int walk(struct walk *w)
+{
+	int r = w->c.in->flags & ABI_F_SIGRETURN ? enter_trampoline(w) : WALK_ON;
+	struct site s;
+
+	if (r != WALK_ON)
+		return r;
 	do {
 		r = visit(w, &s);
 		if (r == WALK_ON)
@@ -346,9 +371,6 @@ static void walk_init(struct walk *w, const struct unwind_input *in, const struc
 	ret->root_cfa = ret->missing = ret->used = 0;
 	memset(&w->c, 0, sizeof(w->c));
 	memcpy(w->c.regs, in->regs, nregs * sizeof(*in->regs));
-	/* rt_sigreturn(2) does not return: behind its call stands another function, or nothing. */
-	if (in->flags & ABI_F_SIGRETURN)
-		w->c.regs[UNWIND_PC] -= UNWIND_SYSCALL_LEN;
 	w->c.in = in;
 	w->c.window = in->windows;
 	w->c.used = 1;

@@ -84,6 +84,12 @@ MUST_USE enum unwind_step unwind_arch_frame_pointer(struct unwind_cursor *c);
 /* Whether this leaf without row is a thread's first instruction after its clone system call. */
 bool unwind_arch_new_thread(struct unwind_cursor *c);
 
+/*
+ * Whether what the kernel keeps of what a signal interrupted can be at this stack pointer, with which the handler's
+ * trampoline begins. True where it was not copied.
+ */
+bool unwind_arch_on_signal_frame(struct unwind_cursor *c);
+
 /* Whether a clone system call that returns to this leaf made the thread. */
 bool unwind_arch_is_child(const struct unwind_cursor *c);
 

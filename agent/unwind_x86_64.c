@@ -63,3 +63,13 @@ bool unwind_arch_is_child(const struct unwind_cursor *c)
 {
 	return !c->is_return && c->valid & UNWIND_BIT(ABI_X86_RAX) && c->regs[ABI_X86_RAX] == 0;
 }
+
+/* struct rt_sigframe, of which the trampoline's sp is at the second word: gregs[REG_CSGSFS] begins with cs. */
+bool unwind_arch_on_signal_frame(struct unwind_cursor *c)
+{
+	enum { CS_OFF = 184, USER32 = 0x23, USER64 = 0x33, XEN = 0xe000 };
+	const uint8_t *p = unwind_bytes(c, c->regs[ABI_X86_RSP] + CS_OFF, 2);
+	uint64_t cs = p ? unwind_load(p, 2) & ~(uint64_t)XEN : USER64;
+
+	return cs == USER32 || cs == USER64;
+}

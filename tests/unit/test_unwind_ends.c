@@ -287,6 +287,48 @@ static void jit_code_is_walked_by_its_frame_pointer(void **state)
 	EXPECT(w, UNWIND_COMPLETE, JIT + 0x100, JIT + 0x200, START);
 }
 
+/* The kernel is at work on what `syscall` in a trampoline at LEAF began, so the pc is behind that. */
+static void inside_rt_sigreturn_the_signals_frame_is_the_stack_while_it_is_there(void **state)
+{
+	const struct msg_op rsp[] = { { MSG_OP_REG, RSP, 160 }, { MSG_OP_DEREF, 8, 0 } };
+	const struct msg_op rip[] = { { MSG_OP_REG, RSP, 168 } };
+	struct world *w = *state;
+
+	world_leaf_row(w, LEAF, RSP, 0);
+	fixture_last(&w->fixture)->flags = MSG_ROW_SIGNAL;
+	world_cfa_expr(w, rsp, ARRAY_SIZE(rsp));
+	fixture_last(&w->fixture)->ra = fixture_expr(&w->fixture, RIP, MSG_RULE_EXPR_MEM, rip, ARRAY_SIZE(rip));
+	/* Behind the trampoline is a function that would read its return address elsewhere. */
+	fixture_addr(&w->fixture, world_offset(LEAF + 16), false,
+		     fixture_row(&w->fixture, world_offset(LEAF + 8), world_offset(LEAF + 32), RSP, 64), MSG_RES_CODE);
+	world_leaf_row(w, A, RSP, 8);
+	world_end_row(w, START);
+	world_word(w, SP + 160, SP + 512);
+	world_word(w, SP + 168, A);
+	world_word(w, SP + 184, 0x002b000000000033);
+	world_word(w, SP + 512, START);
+	world_word(w, SP + 56, B);
+	w->in.regs[RIP] = LEAF + 8;
+	w->in.flags |= ABI_F_KERNEL_MODE | ABI_F_SIGRETURN;
+	world_run(w);
+	EXPECT(w, UNWIND_COMPLETE, LEAF + 6, A + 1, START);
+
+	/* The stack pointer is back, the pc is not: nothing leads on. */
+	world_word(w, SP + 184, 0x002b000000000000);
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+	EXPECT(w, UNWIND_BAD_FRAME, LEAF + 6);
+
+	/* Both are back. */
+	w->in.regs[RIP] = A;
+	w->in.regs[RSP] = SP + 512;
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+	EXPECT(w, UNWIND_COMPLETE, A, START);
+	/* Nothing is mapped there. */
+	w->in.regs[RIP] = 1;
+	assert_int_equal(unwind_run(&w->in, w->maps, false, &w->result), UNWIND_DONE);
+	EXPECT(w, UNWIND_NO_MAPPING);
+}
+
 static void a_frame_pointer_that_is_none_ends_with_no_cfi(void **state)
 {
 	struct world *w = *state;
@@ -615,6 +657,7 @@ int main(void)
 		TEST(an_offset_that_no_file_has_is_memory_without_a_file),
 		TEST(code_without_rows_is_walked_by_its_frame_pointer),
 		TEST(jit_code_is_walked_by_its_frame_pointer),
+		TEST(inside_rt_sigreturn_the_signals_frame_is_the_stack_while_it_is_there),
 		TEST(a_frame_pointer_that_is_none_ends_with_no_cfi),
 		TEST(a_frame_pointer_into_what_was_cut_is_truncated),
 		TEST(registers_are_unknown_after_code_without_rows),
