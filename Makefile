@@ -50,12 +50,12 @@ DEPS_BUILD := gcc make clang libbpf-dev bpftool libelf-dev libdw-dev zlib1g-dev 
 	libcap-ng-dev libxxhash-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev \
 	libmicrohttpd-dev libjansson-dev
 DEPS_CHECK := g++ lld llvm binutils elfutils xz-utils libcmocka-dev python3 golang-go nodejs openssl linux-perf cppcheck \
-	python3-yaml systemd podman runc debootstrap chromium \
+	python3-yaml systemd podman runc debootstrap chromium musl-tools \
 	qemu-system-x86 busybox-static
 DEPS_FUZZ := libclang-rt-dev
 DEPS_BENCH := valgrind
 DEPS_ACCURACY := default-jdk-headless postgresql sqlite3 cmake ninja-build git zstd gdb perl gawk \
-	ruby php-cli python3-greenlet python3-numpy gdc crystal ocaml-nox sbcl luajit musl-tools
+	ruby php-cli python3-greenlet python3-numpy gdc crystal ocaml-nox sbcl luajit
 
 # Profiling needs root. make asks sudo for that alone, so that what is built belongs to who builds it.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)

@@ -5,11 +5,12 @@
  * Every value from the target is hostile: no comparison may wrap, no chain may be endless.
  *
  * Order at each frame: CFI row; else the frame pointer, if what it leads to is plausible; else stop.
- * Return addresses are looked up one byte before; interrupted pcs (leaf, below a signal frame) as
- * they are, but in rt_sigreturn(2), which a thread is in the trampoline of. Each return address must lie in an executable mapping and, where it lies in a file,
- * follow a call instruction, or else be a root: 0 (by a row, not by a frame pointer), or a place that no code
- * runs into and no call returns to (MSG_RES_FUNCTION_START), which gets no frame. Where nothing is known of the code's bytes (JIT code, a file that could not be read) there
- * is no such check.
+ * Return addresses are looked up one byte before; interrupted pcs (leaf, below a signal frame) as they
+ * are, but in rt_sigreturn(2), which a thread is in the trampoline of. Each return address must lie in an
+ * executable mapping and, where it lies in a file, follow a call instruction, or else be a root: 0 (by a
+ * row, not by a frame pointer), or a place that no code runs into and no call returns to
+ * (MSG_RES_FUNCTION_START), which gets no frame. Where nothing is known of the code's bytes (JIT code, a
+ * file that could not be read) there is no such check.
  *
  * in_exec and exiting come without frames, new_thread with its leaf, which is its root.
  *

@@ -6,7 +6,10 @@
  * stacks sp is in one; where the other is a part of the same stack of calls, it is planned too:
  *  - on the system stack, the goroutine that waits for it, from its sched.sp upwards;
  *  - in the vDSO, which is called on the system stack without a word to anybody, all of the goroutine's;
- *  - on a goroutine that C may have called, the system stack from where C left it.
+ *  - on a goroutine that C may have called, the system stack from where C left it, and the begin of g: Go 1.20
+ *    and before keep on that stack where the goroutine's goes on, as a distance from its end.
+ * In a library g is elsewhere, and C may call Go in any process of which userspace has not told yet: until
+ * then the register that is g in Go's code is tried where nothing else is known of a stack.
  *
  * Source: Go's src/runtime/runtime2.go (struct g, struct m), asm_amd64.s; Go 1.4 to 1.26.
  */

@@ -182,7 +182,7 @@ TEST_LIBS_selfunwind = $(TEST_LIBS_answer)
 
 WORKLOADS := chain_c chain_pie chain_nopie chain_static chain_stripped chain_lld chain_cpp threads4 recurse \
 	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin refuse user \
-	chain_debug_frame chain_no_cfi chain_static_pie odd_rows odd_roots plt_lazy plt_sec plt_got plt_lld \
+	chain_debug_frame chain_no_cfi zero_frames chain_static_pie odd_rows odd_roots plt_lazy plt_sec plt_got plt_lld \
 	vfork_loop noreturn realign own_sigreturn deep jit_page spin32 no_start_cfi no_start_debug short_threads \
 	pieces pieces_fp wild_stacks split_stack libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two \
 	go_stripped go_pie go_paths go_cgo go_cgo_stripped libgo_shared.so go_host
@@ -204,6 +204,7 @@ WORKLOAD_SOURCE_chain_no_cfi := chain_c.c
 WORKLOAD_SOURCE_chain_static_pie := chain_c.c
 # C without .eh_frame has .debug_frame with -g; crt1.o and libc have .eh_frame.
 WORKLOAD_FLAGS_chain_debug_frame := -fno-asynchronous-unwind-tables
+WORKLOAD_FLAGS_zero_frames := -fno-asynchronous-unwind-tables -Wl,--strip-debug
 WORKLOAD_FLAGS_chain_no_cfi := -fno-asynchronous-unwind-tables -Wl,--strip-debug
 WORKLOAD_FLAGS_chain_static_pie := -fPIE -static-pie
 $(foreach p,lazy sec got lld,$(eval WORKLOAD_SOURCE_plt_$(p) := plt_calls.c))

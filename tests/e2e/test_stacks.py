@@ -2,9 +2,20 @@
 
 import os
 import re
+import subprocess
 
 import harness
-from harness import check_chain, check_complete, check_rate, once, total, with_user_stack, workload
+from harness import (
+    check_chain,
+    check_complete,
+    check_rate,
+    need_program,
+    once,
+    scratch_file,
+    total,
+    with_user_stack,
+    workload,
+)
 
 RATE = 0.995
 #: Where a stack begins: a C program's main thread, a thread of glibc, anywhere else.
@@ -87,6 +98,7 @@ OTHERS = {
     "deep 100000": ["deep", "100000", SECONDS],
     "spin32": ["spin32"],
     "chain_no_cfi": ["chain_no_cfi", SECONDS],
+    "zero_frames": ["zero_frames", SECONDS],
     "plugin_host": ["plugin_host", "1"],
     "exec_over": ["exec_over_one", "60"],
 }
@@ -170,6 +182,28 @@ def test_a_32_bit_program_is_a_leaf_that_is_marked():
 
 def test_without_cfi_no_frame_is_wrong():
     check_marked("chain_no_cfi", "chain_no_cfi", r"^\[unwind: no CFI\];spin(;|$)")
+
+
+def check_roots(what, stacks):
+    """Of a program without CFI: whole down to its entry point, or marked."""
+    check_rate(what, stacks, lambda s: s.names[0] == "_start" if s.complete else s.outcome, rate=1)
+
+
+def test_zeros_at_a_frame_pointer_that_is_none_are_no_root():
+    stacks = [s for s in with_user_stack(run().of("zero_frames", "zero_frames")) if "spin" in s.names]
+    check_roots("zeros", stacks)
+
+
+def test_signals_without_cfi_have_no_false_root():
+    """All of a static program of musl is without CFI; so is what ends its handlers."""
+    musl, program = need_program("/usr/bin/musl-gcc"), scratch_file("")
+    flags = "-static -O2 -fno-asynchronous-unwind-tables -I".split()
+    source = os.path.join(harness.SOURCES, "own_sigreturn.c")
+    subprocess.run([musl, *flags, harness.SOURCES, "-o", program, source], check=True)
+    stacks = with_user_stack(harness.record(command=[program, "glibc", "1", "signals"]).stacks)
+    stacks = [s for s in stacks if s.comm == os.path.basename(program)]
+    assert any("__restore_rt" in s.names for s in stacks), "no signal was seen"
+    check_roots("musl", stacks)
 
 
 def test_vfork_has_its_caller_also_inside_the_system_call():
