@@ -54,26 +54,25 @@ static __always_inline __u64 go_address(const struct abi_go *go, __u64 tp)
 	return stack_user_read(&address, sizeof(address), tp + off) ? address : 0;
 }
 
+/* Whether m is one, by its g0, which it is the m of; then *ret is that. */
+static __always_inline bool go_read_g0(struct go_g *ret, __u64 m)
+{
+	__u64 address = 0;
+
+	return stack_user_read(&address, sizeof(address), m + GO_M_G0) && go_read_g(ret, address) && ret->m == m;
+}
+
 /* The system stack of this thread, when sp is in it though g is the goroutine: the vDSO was called. */
 static __always_inline bool go_find_g0(const struct go_g *g, __u64 sp, struct stack_top *top)
 {
 	struct go_g g0;
-	__u64 address = 0;
 
-	if (!stack_user_read(&address, sizeof(address), g->m + GO_M_G0) || !go_read_g(&g0, address) ||
-	    g0.m != g->m || sp < g0.lo || sp >= g0.hi)
+	if (!go_read_g0(&g0, g->m) || sp < g0.lo || sp >= g0.hi)
 		return false;
 	top->address = g0.hi & ~7ull;
 	top->left_low = g->lo;
 	top->left_high = g->hi;
 	return true;
-}
-
-/* Whether m is one, by its g0, which it is the m of; then *ret_g0 is that. */
-static __always_inline bool go_read_g0(struct go_g *ret_g0, __u64 *ret_address, __u64 m)
-{
-	return stack_user_read(ret_address, sizeof(*ret_address), m + GO_M_G0) && go_read_g(ret_g0, *ret_address) &&
-	       ret_g0->m == m;
 }
 
 /* Whether this is the address of a g with sp in its stack. */
@@ -85,30 +84,28 @@ static __always_inline bool go_is_on(__u64 address, __u64 sp)
 	if (!go_read_g(&g, address) || sp < g.lo || sp >= g.hi)
 		return false;
 	m = g.m;
-	return go_read_g0(&g, &address, m);
+	return go_read_g0(&g, m);
 }
 
-/* Whether sp is inside the stack of the g at `address`, or in the system stack. */
-static __always_inline bool go_find(__u64 address, __u64 tp, __u64 sp, struct stack_top *top)
+/* Whether sp is inside the stack of the g at top->g, or in the system stack: then top->m is not 0. */
+static __always_inline void go_find(struct stack_top *top, __u64 tp, __u64 sp)
 {
 	struct go_g g;
 
-	if (!go_read_g(&g, address))
-		return false;
+	if (!go_read_g(&g, top->g))
+		return;
 	if (sp >= g.lo && sp < g.hi)
 		top->address = g.hi & ~7ull;
 	else if (!go_find_g0(&g, sp, top))
-		return false;
+		return;
 	if (tp > top->address && tp - top->address < GO_C_ROOT_MAX)
 		top->address = tp & ~7ull;
 	top->sure = true;
-	top->g = address;
 	top->m = g.m;
 	top->g0 = 0;
 	stack_user_read(&top->g0, sizeof(top->g0), g.m + GO_M_G0);
 	top->g_stack[0] = g.lo;
 	top->g_stack[1] = g.hi;
-	return true;
 }
 
 /* Whether sp is in a goroutine's stack; the next one there may be another's, with another end. */

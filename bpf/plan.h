@@ -15,6 +15,7 @@ struct window {
 struct stack_top {
 	__u64 address; /* 0: unknown */
 	__u64 sure;
+	__u64 near; /* the thread pointer may be it */
 	__u64 thread; /* guessed, but this is no process leader, so it has a stack below its TLS */
 	__u64 g, m;   /* of Go, when sp is inside a stack of g or m; 0: no Go */
 	__u64 g0;     /* m's; 0: unknown */

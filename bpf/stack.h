@@ -42,17 +42,22 @@ static __always_inline void stack_find_top(struct stack_top *top, const struct s
 	struct mm_struct *mm = of->mm;
 	__u64 start = FIELD(mm, start_stack);
 	__u64 tp = regs_thread_pointer(of->task);
-	bool near = tp > sp && tp - sp <= STACK_THREAD_MAX;
 	bool main = sp < start && start - sp <= FIELD(mm, stack_vm) << REGS_USER_PAGE_SHIFT;
-	__u64 learned, g = go_address(of->go, tp);
+	__u64 learned;
 
 	top->address = 0;
 	top->sure = top->thread = top->m = top->left_high = 0;
+	top->near = tp > sp && tp - sp <= STACK_THREAD_MAX;
+	top->g = go_address(of->go, tp);
+	barrier();
 	/* A goroutine that C called, of a library of which nothing is known yet. */
-	if (!of->go && !main && !near && go_is_on(of->g, sp))
-		g = of->g;
+	if (!of->go && !main && !top->near && go_is_on(of->g, sp))
+		top->g = of->g;
+	barrier();
+	go_find(top, tp, sp);
+	barrier();
 	/* A main thread on g0 is on the main stack, whose top the kernel knows better. */
-	if (!go_find(g, tp, sp, top) && !main && near) {
+	if (!top->m && !main && top->near) {
 		top->address = tp & ~7ull;
 		top->thread = of->pid != of->tid;
 	}
