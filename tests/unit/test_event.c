@@ -313,6 +313,27 @@ static void a_mapping_that_ends_before_it_starts_is_refused(void **state UNUSED)
 	assert_int_equal(event_decode(EVENT_MAP, 0, w.data, w.len, &out, &mem), -EBADMSG);
 }
 
+/* Profiles have signed ones. */
+static void times_past_an_int64_are_refused(void **state UNUSED)
+{
+	static const enum event_type types[] = { EVENT_WINDOW, EVENT_WINDOW, EVENT_TAP, EVENT_TAP, EVENT_START };
+
+	for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+		for (uint64_t past = 0; past <= 1; past++) {
+			struct event in = example(types[i]), out;
+			CLEANUP(bufw_fini) struct bufw w = {};
+			uint64_t t = (uint64_t)INT64_MAX + past;
+			void *mem = NULL;
+
+			*(i == 0 ? &in.window.wall_start_ns : i == 1 ? &in.window.duration_ns :
+			  i == 2 ? &in.tap.wall_start_ns : i == 3 ? &in.tap.duration_ns : &in.start.wall_ns) = t;
+			event_encode(&w, &in);
+			assert_int_equal(event_decode(types[i], 0, w.data, w.len, &out, &mem), past ? -EBADMSG : 0);
+			free(mem);
+		}
+	}
+}
+
 static void a_name_with_a_nul_inside_is_refused(void **state UNUSED)
 {
 	struct event in = example(EVENT_COMM), out;
@@ -689,6 +710,7 @@ int main(void)
 		cmocka_unit_test(a_flag_that_is_neither_true_nor_false_is_refused),
 		cmocka_unit_test(a_mapping_that_ends_before_it_starts_is_refused),
 		cmocka_unit_test(a_name_with_a_nul_inside_is_refused),
+		cmocka_unit_test(times_past_an_int64_are_refused),
 		cmocka_unit_test(labels_over_a_limit_are_refused),
 		cmocka_unit_test(pages_that_were_not_sent_are_not_present),
 		cmocka_unit_test(decoding_survives_any_failed_allocation),
