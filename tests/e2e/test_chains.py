@@ -88,10 +88,7 @@ def test_a_stripped_program_has_all_frames_as_module_and_offset():
 
 
 def test_templates_and_exceptions_have_their_chain():
-    layers = ";".join(
-        rf"(void )?\(anonymous namespace\)::layer<{n}>(\(int\))?( \[clone [^;]*\])?"
-        for n in (3, 2, 1, 0)
-    )
+    layers = ";".join(f"layer<{n}>" for n in (3, 2, 1, 0))
     # Between two rounds, and while an exception is on its way out, main itself is the leaf.
     check_chain("chain_cpp", run().of("chain_cpp"), START[:-1] + f";{layers}(;|$)", rate=0.95)
     check_complete("chain_cpp", run().of("chain_cpp"))

@@ -218,7 +218,7 @@ def test_threads_that_end_at_once_have_their_roots():
     stacks = storms().of("short_threads", "short_threads")
     check_complete("short threads", stacks, RATE)
     cloning = [s for s in stacks if "__do_sys_clone3" in s.names]
-    check_chain("in clone3", cloning, f"^{PROGRAM};make_thread;pthread_create;", RATE, at_least=10)
+    check_chain("in clone3", cloning, f"^{PROGRAM};make_thread;(__)?pthread_create[^;]*;", RATE, at_least=10)
 
 
 def test_inside_rt_sigreturn_the_stack_is_still_the_handlers():
@@ -239,7 +239,7 @@ def test_libraries_that_come_and_go_leave_no_wrong_frame():
     spinning = [s for s in stacks if "spin" in s.names]
     chains = f"^({PROGRAM};host;plugin_(one|two)|{THREAD});spin(;|$)"
     check_chain("plugin host", spinning, chains, RATE)
-    assert any("dlopen" in s.names for s in stacks), "no sample inside the loader"
+    assert any("dlopen" in n for s in stacks for n in s.names), "no sample inside the loader"
 
 
 def test_programs_at_the_same_addresses_keep_their_own_frames():
