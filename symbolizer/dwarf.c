@@ -11,6 +11,7 @@ enum {
 	TABLES_BYTES_MAX = 2 << 20,
 	HOPS_MAX = 16,		/* from a DIE to what it is an instance of */
 	CANDIDATES = 8,		/* units that claim an address */
+	UNIT_WORK = 64,		/* for finding one, whatever is in it */
 };
 
 /* Addresses of a unit. */
@@ -51,6 +52,7 @@ struct dwarf {
 	uint32_t nspans, nunits, nloaded, cap_spans, cap_units, cap_loaded;
 	struct table tables[TABLES];
 	uint64_t clock, work, skipped;
+	size_t loaded_bytes;	/* of all, when they were loaded */
 };
 
 static size_t table_bytes(const struct table *t)
@@ -78,6 +80,8 @@ static const struct dwarf_abbrevs *abbrevs_of(struct dwarf *d, const struct sect
 	dwarf_abbrevs_fini(&slot->abbrevs);
 	*slot = (struct table){ u->abbrev_off, u->offset_size, is_version_2, ++d->clock, { 0 } };
 	dwarf_abbrevs_read(&slot->abbrevs, s, u, 0);
+	if (!d->work)
+		slot->used = 0; /* it may be half of one */
 	return &slot->abbrevs;
 }
 
@@ -157,16 +161,21 @@ struct dwarf *dwarf_new(const struct sections *s, const struct elffile *code)
 	if (!s->of[SECTION_INFO].len || !s->of[SECTION_ABBREV].len)
 		return NULL;
 	d = mem_calloc(1, sizeof(*d));
+	d->work = DWARF_WORK_MAX;
 	for (; off < s->of[SECTION_INFO].len; off = next) {
 		struct adding a = { d, code, (uint32_t)off };
 		struct dwarf_value ranges;
 		struct dwarf_unit u;
-		bool ok = dwarf_unit_header(s, off, &u, &next);
+		bool ok = dwarf_unit_header(s, off, &d->work, &u, &next);
 
 		if (next == DWARF_NONE)
 			break;
 		if (!ok)
 			continue;
+		if (!dwarf_spend(&u, UNIT_WORK)) {
+			d->skipped++;
+			break;
+		}
 		d->units = mem_grow(d->units, &d->cap_units, d->nunits + 1, sizeof(*d->units));
 		d->units[d->nunits++] = u.off;
 		if (u.type == DW_UT_partial || !read_root(s, &u, &ranges, &high))
@@ -250,6 +259,7 @@ static void trim(struct dwarf *d)
 			d->loaded[n++] = d->loaded[i];
 	}
 	d->nloaded = n;
+	d->loaded_bytes = MIN(bytes, (size_t)DWARF_BYTES_MAX);
 	qsort(d->loaded, n, sizeof(struct loaded *), by_offset);
 }
 
@@ -293,6 +303,7 @@ static uint32_t place_of(const struct dwarf *d, uint32_t off)
 static struct loaded *load(struct dwarf *d, const struct sections *s, const struct elffile *code, uint32_t off)
 {
 	uint32_t at = place_of(d, off);
+	uint64_t before = d->work;
 	struct dwarf_value ranges;
 	struct dwarf_unit u;
 	struct loaded *l;
@@ -302,18 +313,31 @@ static struct loaded *load(struct dwarf *d, const struct sections *s, const stru
 		d->loaded[at]->used = ++d->clock;
 		return d->loaded[at];
 	}
-	if (!dwarf_unit_header(s, off, &u, &next) || !read_root(s, &u, &ranges, &high))
+	if (d->loaded_bytes > DWARF_REQUEST_BYTES_MAX) {
+		d->skipped++;
+		return NULL;
+	}
+	if (!dwarf_unit_header(s, off, &d->work, &u, &next) || !read_root(s, &u, &ranges, &high))
 		return NULL;
 	if (u.end - u.off > d->work) {
 		d->skipped++;
 		return NULL;
 	}
-	d->work -= u.end - u.off;
+	dwarf_spend(&u, u.end - u.off);
 	l = mem_calloc(1, sizeof(*l));
 	l->unit = u;
 	l->used = ++d->clock;
 	dwarf_code_read(&l->code, s, &u, abbrevs_of(d, s, &u), code);
 	dwarf_lines_read(&l->lines, s, &u, code);
+	if (!d->work) {
+		d->skipped++;
+		/* One that is too much even for a whole request stays as it is, so that nobody tries again. */
+		if (before < DWARF_WORK_MAX)
+			return drop(l);
+		dwarf_code_fini(&l->code);
+		dwarf_lines_fini(&l->lines);
+	}
+	d->loaded_bytes += loaded_bytes(l);
 	d->loaded = mem_grow(d->loaded, &d->cap_loaded, d->nloaded + 1, sizeof(struct loaded *));
 	memmove(&d->loaded[at + 1], &d->loaded[at], (d->nloaded - at) * sizeof(struct loaded *));
 	d->loaded[at] = l;
@@ -338,7 +362,7 @@ static bool unit_of(struct dwarf *d, const struct sections *s, uint64_t die, str
 		else
 			low = mid + 1;
 	}
-	return low > 0 && dwarf_unit_header(s, d->units[low - 1], ret, &next) && die >= ret->die && die < ret->end &&
+	return low > 0 && dwarf_unit_header(s, d->units[low - 1], &d->work, ret, &next) && die >= ret->die && die < ret->end &&
 	       read_root(s, ret, &ranges, &end);
 }
 
@@ -362,7 +386,7 @@ static bool read_naming(struct dwarf *d, const struct sections *s, const struct 
 		return false;
 	c.end = s->of[SECTION_INFO].p + u->end;
 	abbrev = dwarf_abbrevs_find(a, cursor_uleb(&c));
-	if (!abbrev)
+	if (!abbrev || !dwarf_spend(u, abbrev->n))
 		return false;
 	for (uint32_t i = 0; i < abbrev->n && c.p; i++) {
 		const struct dwarf_spec *spec = &a->specs[abbrev->first + i];
@@ -447,6 +471,13 @@ static const struct named *name_entry(struct dwarf *d, const struct sections *s,
 	slot = name_slot(l->names, l->name_slots, entry);
 	if (!slot->entry) {
 		name_die(d, s, &l->unit, l->code.entries[entry].die, slot);
+		if (!d->work) {
+			/* It may be half of a name: the slot stays free. */
+			d->skipped++;
+			slot->name.section = SECTION_COUNT;
+			slot->start_line = 0;
+			return slot;
+		}
 		slot->entry = entry + 1;
 		l->nnames++;
 	}

@@ -7,8 +7,9 @@
  *
  * The debug information may be another file's than the code's; their virtual addresses are the same.
  *
- * Bounded: DWARF_WORK_MAX bytes are walked between two calls of dwarf_refill(); an address of a unit that would
- * exceed it has no lines this time.
+ * Bounded: DWARF_WORK_MAX bytes, attributes and ranges are read between two calls of dwarf_refill(), and as many by
+ * dwarf_new(); an address of a unit that would exceed it has no lines this time. So have addresses of units that
+ * are not in the index while that is over DWARF_REQUEST_BYTES_MAX.
  *
  * May touch: the sections, the heap.
  */
@@ -22,6 +23,7 @@ enum {
 	DWARF_LINES_MAX = 64,		/* of one address: what is inlined deeper loses its outer callers but the last */
 	DWARF_WORK_MAX = 256 << 20,
 	DWARF_BYTES_MAX = 12 << 20,	/* of the units of one file, between two requests */
+	DWARF_REQUEST_BYTES_MAX = 24 << 20,	/* of them, within a request: no more units are added then */
 	DWARF_SPANS_MAX = 1 << 18,	/* ranges of all units, neighbours of one unit joined */
 };
 
@@ -42,7 +44,7 @@ void dwarf_refill(struct dwarf *d);
 uint32_t dwarf_lines(struct dwarf *d, const struct sections *s, const struct elffile *code, uint64_t vaddr,
 		     struct srcline ret[DWARF_LINES_MAX]);
 
-/* How many addresses had no lines because there was too much to walk. */
+/* How many addresses had no lines because there was too much to walk; 1 more: not all units were found. */
 uint64_t dwarf_skipped(const struct dwarf *d);
 size_t dwarf_bytes(const struct dwarf *d);
 

@@ -51,6 +51,8 @@ static void read_facts(const struct reading *r, const struct dwarf_abbrev *abbre
 	struct dwarf_value v;
 
 	*ret = (struct facts){ 0 };
+	if (!dwarf_spend(r->unit, abbrev->n))
+		c->p = NULL;
 	for (uint32_t i = 0; i < abbrev->n && c->p; i++) {
 		const struct dwarf_spec *spec = &r->abbrevs->specs[abbrev->first + i];
 

@@ -19,7 +19,10 @@ struct bytes dwarf_text(const struct sections *s, struct dwarf_ref ref)
 	in = s->of[ref.section];
 	if (ref.off >= in.len)
 		return none;
+	in.len = MIN(in.len, (size_t)ref.off + DWARF_TEXT_MAX + 1);
 	end = memchr(in.p + ref.off, 0, in.len - ref.off);
+	if (!end && in.len < s->of[ref.section].len)
+		end = in.p + ref.off + DWARF_TEXT_MAX;
 	return end ? (struct bytes){ in.p + ref.off, (size_t)(end - in.p) - ref.off } : none;
 }
 
@@ -30,11 +33,12 @@ static struct dwarf_ref text_at(uint64_t off, enum section_id section)
 
 /* ---- units ---- */
 
-bool dwarf_unit_header(const struct sections *s, uint64_t off, struct dwarf_unit *ret, uint64_t *ret_next)
+bool dwarf_unit_header(const struct sections *s, uint64_t off, uint64_t *work, struct dwarf_unit *ret,
+		       uint64_t *ret_next)
 {
 	struct bytes info = s->of[SECTION_INFO];
 	struct cursor c = cursor_at(info, off);
-	struct dwarf_unit u = { .type = DW_UT_compile, .line_off = DWARF_NONE };
+	struct dwarf_unit u = { .type = DW_UT_compile, .line_off = DWARF_NONE, .work = work };
 	uint64_t length = cursor_uint(&c, 4), abbrev, address_size;
 
 	*ret_next = DWARF_NONE;
@@ -89,7 +93,7 @@ bool dwarf_unit_root(const struct sections *s, const struct dwarf_abbrevs *a, st
 	if (at.p)
 		at.end = s->of[SECTION_INFO].p + u->end;
 	abbrev = dwarf_abbrevs_find(a, cursor_uleb(&at));
-	if (!abbrev || !at.p)
+	if (!abbrev || !at.p || !dwarf_spend(u, 2ull * abbrev->n))
 		return false;
 	/* The bases first: other attributes count from them. */
 	for (int round = 0; round < 2; round++) {
@@ -227,9 +231,14 @@ void dwarf_abbrevs_read(struct dwarf_abbrevs *ret, const struct sections *s, con
 	uint32_t n = 0;
 
 	*ret = (struct dwarf_abbrevs){ 0 };
-	while (c.p && c.p < c.end && *c.p && n++ < DWARF_CODES_MAX)
-		if (!read_abbrev(ret, u, &c) || (until && dwarf_abbrevs_find(ret, until)))
+	while (c.p && c.p < c.end && *c.p && n++ < DWARF_CODES_MAX) {
+		const uint8_t *begin = c.p;
+		uint32_t ncodes = ret->ncodes;
+
+		if (!read_abbrev(ret, u, &c) || !dwarf_spend(u, (uint64_t)(c.p - begin) + ret->ncodes - ncodes) ||
+		    (until && dwarf_abbrevs_find(ret, until)))
 			break;
+	}
 }
 
 void dwarf_abbrevs_fini(struct dwarf_abbrevs *a)
@@ -411,6 +420,8 @@ void dwarf_skip(const struct sections *s, const struct dwarf_unit *u, const stru
 		cursor_take(c, abbrev->size);
 		return;
 	}
+	if (!dwarf_spend(u, abbrev->n))
+		c->p = NULL;
 	for (uint32_t i = 0; i < abbrev->n && c->p; i++)
 		dwarf_skip_one(s, u, &a->specs[abbrev->first + i], c);
 }
@@ -422,7 +433,7 @@ static void old_ranges(const struct sections *s, const struct dwarf_unit *u, uin
 	struct cursor c = cursor_at(s->of[SECTION_RANGES], off);
 	uint64_t base = u->low_pc;
 
-	for (uint32_t n = 0; n < RANGES_MAX; n++) {
+	for (uint32_t n = 0; n < RANGES_MAX && dwarf_spend(u, 1); n++) {
 		uint64_t low = cursor_uint(&c, 8), high = cursor_uint(&c, 8);
 
 		if (!c.p || (!low && !high))
@@ -439,7 +450,7 @@ static void new_ranges(const struct sections *s, const struct dwarf_unit *u, uin
 	struct cursor c = cursor_at(s->of[SECTION_RNGLISTS], off);
 	uint64_t base = u->low_pc, low, high;
 
-	for (uint32_t n = 0; n < RANGES_MAX && c.p; n++) {
+	for (uint32_t n = 0; n < RANGES_MAX && c.p && dwarf_spend(u, 1); n++) {
 		low = high = 0;
 		switch (cursor_uint(&c, 1)) {
 		case DW_RLE_base_addressx:

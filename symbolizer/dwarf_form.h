@@ -20,6 +20,7 @@
 enum {
 	DWARF_SPECS_MAX = 4096,		/* attributes of one abbreviation */
 	DWARF_CODES_MAX = 1 << 16,	/* abbreviations of one table */
+	DWARF_TEXT_MAX = 1 << 14,	/* bytes of a string; longer ones are cut */
 };
 
 /* A place in the sections: a pointer that never leaves its section. */
@@ -94,7 +95,7 @@ struct dwarf_ref {
 	uint32_t off;
 	uint32_t section;	/* enum section_id; SECTION_COUNT: no string */
 };
-/* Without its NUL; empty where there is none. */
+/* Without its NUL, which has to be there; empty where there is none. */
 struct bytes dwarf_text(const struct sections *s, struct dwarf_ref ref);
 
 /* How a form's value is passed over. */
@@ -136,7 +137,20 @@ struct dwarf_unit {
 	uint64_t line_off;	/* DWARF_NONE */
 	uint64_t str_offsets_base, addr_base, rnglists_base;
 	struct dwarf_ref name, comp_dir;
+	uint64_t *work;		/* what may still be read: dwarf_spend() */
 };
+
+/*
+ * A byte, an attribute or a part of a range costs 1, each time that it is looked at: many DIEs can refer to one
+ * table. False: it is more than there is left, and nothing is left from then on.
+ */
+static inline UNUSED bool dwarf_spend(const struct dwarf_unit *u, uint64_t n)
+{
+	bool enough = n <= *u->work;
+
+	*u->work = enough ? *u->work - n : 0;
+	return enough;
+}
 
 enum dwarf_class {
 	DWARF_NOTHING,		/* what cannot be read, or points into a file that is not there */
@@ -154,10 +168,11 @@ struct dwarf_value {
 };
 
 /*
- * The unit's header at `off`, without what its first DIE tells. False where there is none that can be read;
+ * The unit's header at `off`, read on account of *work, without what its first DIE tells. False where there is none that can be read;
  * *ret_next is where the next one is then, DWARF_NONE where that is not known.
  */
-bool dwarf_unit_header(const struct sections *s, uint64_t off, struct dwarf_unit *ret, uint64_t *ret_next);
+bool dwarf_unit_header(const struct sections *s, uint64_t off, uint64_t *work, struct dwarf_unit *ret,
+		       uint64_t *ret_next);
 /* Adds what its first DIE tells. */
 bool dwarf_unit_root(const struct sections *s, const struct dwarf_abbrevs *a, struct dwarf_unit *u,
 		     struct dwarf_value *ret_ranges, uint64_t *ret_high);

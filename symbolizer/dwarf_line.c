@@ -110,7 +110,7 @@ static bool read_header(struct header *h, struct dwarf_lines *l, const struct se
 	*h = (struct header){ .offset_size = length == UINT32_MAX ? 8 : 4, .max_ops = 1 };
 	if (length == UINT32_MAX)
 		length = cursor_uint(&c, 8);
-	if (!c.p || length > (uint64_t)(c.end - c.p))
+	if (!c.p || length > (uint64_t)(c.end - c.p) || !dwarf_spend(u, length))
 		return false;
 	c.end = c.p + length;
 	h->version = (uint16_t)cursor_uint(&c, 2);

@@ -134,7 +134,9 @@ $(OUT)/tests/unit/test_gopclntab.o: CPPFLAGS += -DGO_PROGRAM='"$(OUT)/workloads/
 TEST_OBJS_demangle := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_demangle := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_symbolizer_sandbox := $(OUT)/symbolizer/sandbox.o $(OUT)/base/box.o $(OUT)/base/log.o $(OUT)/base/clock.o
-UNIT += sections
+UNIT += sections dwarf_bounds
+TEST_OBJS_dwarf_bounds := $(SYMBOLIZER_TEST_OBJS)
+TEST_LIBS_dwarf_bounds := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_sections := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_sections := $(SYMBOLIZER_TEST_LIBS)
 TEST_LDFLAGS_sections := -Wl,--wrap=reallocarray
