@@ -19,6 +19,8 @@ import tempfile
 import time
 
 import daemons
+import debug_program
+import names
 from measure import Counted, Repeated, busy_cpus, cpu_ns, held_kib, memory, name, read, running
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -203,6 +205,32 @@ def bench_frames(quick, scratch):
             ("name_us", "its name, 64 at a time"),
         ):
             rows.append(of(f"cold, {file}: {what}", [run[i][key] for run in cold], unit="us"))
+    return rows
+
+
+# ---- names by debug information ----
+
+
+def bench_names(quick, scratch):
+    program_path = os.path.join(scratch, "debug_program")
+    mib = debug_program.make(program_path, 10 if quick else 100)
+    counts = (1, 50) if quick else (1, 100, 3000)
+    rows = [Row("debug information of the program", mib, unit="MiB", digits=0)]
+    for n in counts:
+        # eu-addr2line takes minutes for thousands.
+        tools = [tool for tool in names.TOOLS if n <= 100 or tool != "eu-addr2line"]
+        kinds = [(tool, inlined) for tool in tools for inlined in (True, False) if inlined or tool != "flamed"]
+        addresses, runs = names.Addresses(program_path, n), {kind: [] for kind in kinds}
+        for _ in range(2 if quick else 3):
+            for kind in kinds:
+                runs[kind].append(names.ask(kind[0], program_path, addresses, kind[1]))
+        ours = runs["flamed", True]
+        what = "1 address" if n == 1 else f"{n} addresses"
+        rows.append(of(f"{what}: flamed", [1000 * s for s in ours], unit="ms"))
+        for tool, inlined in kinds[1:]:
+            ratio = [theirs / s for theirs, s in zip(runs[tool, inlined], ours)]
+            how = "with inlined callers" if inlined else "without"
+            rows.append(of(f"{what}: {tool}, {how} : flamed", ratio))
     return rows
 
 
@@ -416,6 +444,13 @@ GROUPS = {
         bench_frames,
         "`bench_unwind`: stacks of 40 frames, rows known. `bench_cold`: CPU time of both sides for"
         " addresses spread over a file's code, asked of the sandboxed symbolizer at first sight.",
+    ),
+    "names": (
+        "Names by debug information",
+        bench_names,
+        "`debug_program.py`: a C++ program of many units. CPU time of a process of its own that reads random"
+        " addresses of the code and prints function, file and line of each; flamed-symbolizer in its sandbox, and"
+        " always with inlined callers. Ratios of runs in turn: above 1 flamed takes less.",
     ),
     "cpu": (
         f"All processes on a mixed load ({HZ} Hz)",
