@@ -17,6 +17,7 @@ struct names_job {
 	enum demangle_style style;
 	const struct elffile *elf;
 	const struct symtab *symtab;
+	struct plt *plt;
 	struct gopclntab *go;	/* NULL: not Go's */
 	struct dwarf *dwarf;	/* NULL: no debug information */
 	const struct sections *sections;	/* for it */
@@ -139,7 +140,7 @@ static bool find_plt(const struct names_job *job, uint64_t pc, struct srcline *r
 {
 	struct plt_target target;
 
-	if (!plt_find(job->elf, pc, &target))
+	if (!plt_find(job->plt, pc, &target))
 		return false;
 	*ret = (struct srcline){ .name = target.name, .is_plt = true };
 	if (!ret->name.len)
@@ -218,6 +219,7 @@ void answer_names(struct handles *h, const struct msg_request *req, int fd, stru
 	} else {
 		job->elf = handle->elf;
 		job->symtab = handles_symtab(h, handle, true);
+		job->plt = handles_plt(handle);
 		job->go = handles_go(handle);
 		job->dwarf = handles_dwarf(h, handle);
 		job->sections = handle->sections;

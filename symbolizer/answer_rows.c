@@ -279,7 +279,7 @@ static uint32_t row_of_stub(struct rows_job *job)
 	if (code_is_clone(before, at)) {
 		cfa_off = 8;
 		flags = MSG_ROW_CLONE;
-	} else if (plt_covers(job->elf, job->pc)) {
+	} else if (plt_covers(handles_plt(job->handle), job->pc)) {
 		cfa_off = code_plt_cfa(before, at);
 	}
 	if (!cfa_off)

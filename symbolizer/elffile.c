@@ -194,20 +194,19 @@ static bool says_pie(struct bytes dynamic)
  * The linker gives a shared library without an entry point the start of .text as e_entry (older
  * ones) or 0. ld.so, which is one too, has a real one, in the middle of its .text.
  */
-static bool is_program(const struct elffile *f, const Elf64_Ehdr *eh, bool has_interp, struct bytes dynamic)
+static bool is_program(const struct elffile *f, const Elf64_Ehdr *eh, bool has_interp)
 {
 	struct elf_section text;
 
 	if (!eh->e_entry || !elffile_is_code(f, eh->e_entry))
 		return false;
-	if (eh->e_type == ET_EXEC || has_interp || says_pie(dynamic))
+	if (eh->e_type == ET_EXEC || has_interp || says_pie(f->dynamic))
 		return true;
 	return elffile_section(f, ".text", &text) == 0 && text.vaddr != eh->e_entry;
 }
 
 static int read_headers(struct elffile *f, const Elf64_Ehdr *eh)
 {
-	struct bytes dynamic = { NULL, 0 };
 	struct elf_section ignored;
 	bool has_interp = false;
 	GElf_Phdr ph;
@@ -224,10 +223,10 @@ static int read_headers(struct elffile *f, const Elf64_Ehdr *eh)
 		else if (ph.p_type == PT_INTERP)
 			has_interp = true;
 		else if (ph.p_type == PT_DYNAMIC)
-			dynamic = slice(f, ph.p_offset, ph.p_filesz);
+			f->dynamic = slice(f, ph.p_offset, ph.p_filesz);
 	}
 	f->entry = eh->e_entry;
-	f->entry_is_root = is_program(f, eh, has_interp, dynamic);
+	f->entry_is_root = is_program(f, eh, has_interp);
 	f->is_go = elffile_section(f, ".gopclntab", &ignored) == 0 ||
 		   elffile_section(f, ".data.rel.ro.gopclntab", &ignored) == 0 ||
 		   elffile_section(f, ".note.go.buildid", &ignored) == 0;
@@ -309,6 +308,7 @@ static int section_of(const struct elffile *f, Elf_Scn *scn, GElf_Shdr *ret_sh, 
 		.vaddr = sh.sh_addr,
 		.size = sh.sh_size,
 		.flags = sh.sh_flags,
+		.entsize = sh.sh_entsize,
 		.type = sh.sh_type,
 		.link = sh.sh_link,
 	};

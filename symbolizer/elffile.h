@@ -25,7 +25,7 @@ struct bytes {
 
 struct elf_section {
 	struct bytes data;	/* as in the file; empty for SHT_NOBITS and for sections past its end */
-	uint64_t vaddr, size, flags;
+	uint64_t vaddr, size, flags, entsize;
 	uint32_t type, link;
 };
 
@@ -36,6 +36,7 @@ struct elffile {
 	uint64_t entry;
 	bool entry_is_root;	/* the entry point starts a program, not a shared library's .text */
 	bool is_go;
+	struct bytes dynamic;	/* PT_DYNAMIC */
 	uint64_t eh_frame_hdr;	/* vaddr of PT_GNU_EH_FRAME, 0 none */
 	uint32_t nsegments;
 	struct msg_segment segments[MSG_SEGMENTS_MAX];	/* PT_LOAD, file_bytes cut at the file's end */

@@ -9,6 +9,7 @@
 
 static void close_file(struct handle *handle)
 {
+	plt_free(handle->plt);
 	gopclntab_free(handle->go);
 	fdes_free(handle->fdes);
 	if (handle->sections)
@@ -89,6 +90,13 @@ struct gopclntab *handles_go(struct handle *handle)
 	if (handle->go)
 		gopclntab_refill(handle->go);
 	return handle->go;
+}
+
+struct plt *handles_plt(struct handle *handle)
+{
+	if (!handle->plt)
+		handle->plt = plt_new(handle->elf);
+	return handle->plt;
 }
 
 /* Least recently used first, until the limit holds; `keep` is in use. */

@@ -10,6 +10,7 @@
 #include "symbolizer/demangle.h"
 #include "symbolizer/fde.h"
 #include "symbolizer/gopclntab.h"
+#include "symbolizer/plt.h"
 #include "symbolizer/symtab.h"
 
 enum {
@@ -29,6 +30,7 @@ struct handle {
 	struct fdes *fdes;	/* made on first use: handles_fdes() */
 	struct gopclntab *go;	/* the same: handles_go() */
 	bool has_no_go;
+	struct plt *plt;	/* the same: handles_plt() */
 	struct sections *sections;	/* the same: handles_dwarf() */
 	bool has_debug_sections;	/* they are of: */
 	const struct elffile *debug;	/* its separate debug file, where one is attached */
@@ -79,6 +81,7 @@ MUST_USE int handles_open(struct handles *h, uint64_t id, int fd, struct handle 
 struct fdes *handles_fdes(struct handle *handle);
 /* Refilled, once a request; NULL: the file is not Go's. */
 struct gopclntab *handles_go(struct handle *handle);
+struct plt *handles_plt(struct handle *handle);
 /*
  * Valid until the next call for another file. For `names` it is of the debug file where one is attached; otherwise
  * whichever there is, of which the names may not be readable.

@@ -112,7 +112,7 @@ TEST_LIBS_web_crowd := $(TEST_LIBS_web)
 $(OUT)/tests/unit/test_web.o: $(OUT)/gen/exporter/profile.pb-c.c
 
 # symbolizer
-UNIT += msg_symbolizer code cfi symtab gopclntab demangle symbolizer_sandbox elffile answer
+UNIT += msg_symbolizer code cfi symtab plt gopclntab demangle symbolizer_sandbox elffile answer
 SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile sections fde cfi expr code rowset gopclntab golang minidebug plt symtab \
 	dwarf_form dwarf_code dwarf_line dwarf demangle handles answer_rows answer_names answer_debug) \
 	$(BASE_OBJS)
@@ -126,6 +126,8 @@ TEST_OBJS_cfi := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_cfi := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_symtab := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_symtab := $(SYMBOLIZER_TEST_LIBS)
+TEST_OBJS_plt := $(SYMBOLIZER_TEST_OBJS)
+TEST_LIBS_plt := $(SYMBOLIZER_TEST_LIBS)
 TEST_OBJS_gopclntab := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_gopclntab := $(SYMBOLIZER_TEST_LIBS)
 # What its table is compared with.
