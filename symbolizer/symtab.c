@@ -84,7 +84,7 @@ static bool sym_from(const struct collect *c, const Elf64_Sym *es, struct sym *r
 	if (es->st_shndx < c->nsections) {
 		const struct section_end *s = &c->sections[es->st_shndx];
 
-		if (!is_function && !s->is_code)
+		if (!s->is_code)
 			return false;
 		if (es->st_value < s->vaddr)
 			end = MIN(end, s->vaddr);
@@ -174,9 +174,19 @@ static void sort_syms(struct symtab *t)
 	t->cap = t->nsyms;
 }
 
+/* The strings from this name on. */
+static struct bytes from_name(const struct symtab_strings *strings, uint32_t name)
+{
+	struct bytes in = name & NAME_OWN ? strings->own : strings->file;
+
+	name &= ~NAME_OWN;
+	return name < in.len ? (struct bytes){ in.p + name, in.len - name } : (struct bytes){ NULL, 0 };
+}
+
 static size_t count_underscores(const struct symtab_strings *strings, uint32_t name)
 {
-	struct bytes s = symtab_name(strings, name);
+	/* Not symtab_name(), which looks for the end: that takes too long for a million long names. */
+	struct bytes s = from_name(strings, name);
 	size_t n = 0;
 
 	while (n < s.len && n < UNDERSCORES_MAX && s.p[n] == '_')
@@ -389,13 +399,9 @@ struct symtab_strings symtab_strings(const struct symtab *t, const struct elffil
 
 struct bytes symtab_name(const struct symtab_strings *strings, uint32_t name)
 {
-	struct bytes in = name & NAME_OWN ? strings->own : strings->file;
+	struct bytes s = from_name(strings, name);
 
-	name &= ~NAME_OWN;
-	if (name >= in.len)
-		return (struct bytes){ NULL, 0 };
-	return (struct bytes){
-		in.p + name,
-		strnlen((const char *)in.p + name, MIN(in.len - name, (size_t)SYMTAB_NAME_MAX)),
-	};
+	if (s.len)
+		s.len = strnlen((const char *)s.p, MIN(s.len, (size_t)SYMTAB_NAME_MAX));
+	return s;
 }

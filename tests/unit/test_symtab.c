@@ -1,11 +1,14 @@
 /* The symbol index against readelf -s. */
+#include <elf.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "symbolizer/symtab.h"
 #include "tests/unit/elf_fixture.h"
 
@@ -196,6 +199,105 @@ static void aliases_sizes_and_labels_follow_the_rules(void **state UNUSED)
 	fixture_forget(path);
 }
 
+/* The program's table is replaced by one of n symbols, each at the address of the one before and `step`. */
+static struct elffile *open_with_symbols(const char *path, size_t n, uint64_t step, size_t name_len)
+{
+	size_t len, bytes = n * sizeof(Elf64_Sym);
+	uint8_t *data = fixture_read(path, &len);
+	struct elffile *f = fixture_open(path);
+	uint16_t text = 0;
+	Elf64_Ehdr eh;
+	int fd;
+
+	memcpy(&eh, data, sizeof(eh));
+	data = realloc(data, len + bytes + name_len + 1);
+	assert_non_null(data);
+	memset(data + len + bytes, '_', name_len);
+	data[len + bytes + name_len] = '\0';
+	for (uint16_t i = 1; i < eh.e_shnum; i++) {
+		uint8_t *at = data + eh.e_shoff + i * sizeof(Elf64_Shdr);
+		Elf64_Shdr sh, strings;
+
+		memcpy(&sh, at, sizeof(sh));
+		if ((sh.sh_flags & SHF_EXECINSTR) && f->entry - sh.sh_addr < sh.sh_size)
+			text = i;
+		if (sh.sh_type != SHT_SYMTAB)
+			continue;
+		sh.sh_offset = len;
+		sh.sh_size = bytes;
+		memcpy(at, &sh, sizeof(sh));
+		at = data + eh.e_shoff + sh.sh_link * sizeof(Elf64_Shdr);
+		memcpy(&strings, at, sizeof(strings));
+		strings.sh_offset = len + bytes;
+		strings.sh_size = name_len + 1;
+		memcpy(at, &strings, sizeof(strings));
+	}
+	assert_true(text);
+	for (size_t i = 0; i < n; i++) {
+		Elf64_Sym es = { .st_name = (uint32_t)(i % name_len), .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
+				 .st_shndx = text, .st_value = f->entry + i * step, .st_size = 1 };
+
+		memcpy(data + len + i * sizeof(es), &es, sizeof(es));
+	}
+	elffile_close(f);
+	fd = fixture_memfd(data, len + bytes + name_len + 1);
+	free(data);
+	assert_int_equal(elffile_open(&f, fd), 0);
+	close(fd);
+	return f;
+}
+
+static void too_many_functions_are_none_and_as_many_as_may_be_are_soon_read(void **state UNUSED)
+{
+	char *path = fixture_compile_to("c", fixture_c, "-O1");
+	static const struct {
+		size_t n, count;
+		uint64_t step;
+	} cases[] = {
+		/* The first symbol of a table is none, and the second has the empty name. */
+		{ 1000, 998, 1 },
+		{ SYMTAB_FUNCTIONS_MAX, 1, 0 },
+		{ SYMTAB_FUNCTIONS_MAX + 1000, 0, 0 },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct elffile *f = open_with_symbols(path, cases[i].n, cases[i].step, 60000);
+		uint64_t start = clock_cpu_ns();
+		struct symtab *t = symtab_new(f);
+
+		print_message("%zu symbols: %lu us\n", cases[i].n, (clock_cpu_ns() - start) / 1000);
+		assert_true(clock_cpu_ns() - start < 1000000000);
+		if (cases[i].step)
+			assert_in_range(symtab_count(t), 100, cases[i].count);
+		else
+			assert_int_equal(symtab_count(t), cases[i].count);
+		symtab_free(t);
+		elffile_close(f);
+	}
+	fixture_forget(path);
+}
+
+static void functions_in_data_and_unknown_names_do_no_harm(void **state UNUSED)
+{
+	static const char in_data[] =
+		".text\n.globl _start\n.type _start, @function\n_start: nop\nnop\n.size _start, .-_start\n"
+		".section .constants, \"a\"\n.type table, @function\ntable: .quad 1\n.size table, 8\n";
+	char *path = fixture_compile_to("s", in_data, "-nostdlib -static -Wl,-N");
+	struct elffile *f = fixture_open(path);
+	struct symtab *t = symtab_new(f);
+	struct symtab_strings strings = symtab_strings(t, f);
+	struct elf_section constants;
+
+	assert_int_equal(elffile_section(f, ".constants", &constants), 0);
+	assert_true(elffile_is_code(f, constants.vaddr)); /* by its segment: -N makes it all one */
+	want_name(t, strings, constants.vaddr, NULL);
+	want_name(t, strings, f->entry + 1, "_start");
+	assert_int_equal(symtab_name(&strings, UINT32_MAX).len, 0);
+	symtab_free(t);
+	elffile_close(f);
+	fixture_forget(path);
+}
+
 static void a_stripped_program_has_no_symbols(void **state UNUSED)
 {
 	char *path = fixture_compile_to("c", fixture_c, "-O2 -static -s");
@@ -306,6 +408,8 @@ int main(void)
 		cmocka_unit_test(names_of_a_cpp_program_are_readelfs),
 		cmocka_unit_test(names_of_a_static_program_are_readelfs),
 		cmocka_unit_test(aliases_sizes_and_labels_follow_the_rules),
+		cmocka_unit_test(too_many_functions_are_none_and_as_many_as_may_be_are_soon_read),
+		cmocka_unit_test(functions_in_data_and_unknown_names_do_no_harm),
 		cmocka_unit_test(a_stripped_program_has_no_symbols),
 		cmocka_unit_test(a_stripped_program_is_named_by_minidebuginfo),
 		cmocka_unit_test(corrupt_minidebuginfo_is_none),
