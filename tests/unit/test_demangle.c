@@ -165,6 +165,7 @@ static void a_name_that_doubles_with_every_level_comes_out_raw_and_soon(void **s
 				       i < 10 ? '0' + i : 'A' + i - 10);
 	sprintf(symbol + len, "EvT_");
 	assert_string_equal(plain(symbol)->name, symbol);
+	assert_string_equal(styled(symbol, DEMANGLE_FULL)->name, symbol);
 	/* The same by back references of Rust. */
 	len = (size_t)sprintf(symbol, "_RINvC1a1b");
 	for (int i = 0; i < 24; i++)
@@ -172,6 +173,57 @@ static void a_name_that_doubles_with_every_level_comes_out_raw_and_soon(void **s
 	sprintf(symbol + len, "E");
 	assert_true(is_clean(plain(symbol)->name));
 	assert_true(clock_cpu_ns() - start < 100000000);
+}
+
+/* Each parameter is a map from the one before to the one before: 2^n characters. */
+static const char *doubling_d(char *symbol, int n)
+{
+	size_t len = (size_t)sprintf(symbol, "_D1a1bFHiiHQeQg");
+
+	for (int i = 1; i < n; i++)
+		len += (size_t)sprintf(symbol + len, "HQgQi");
+	sprintf(symbol + len, "Zv");
+	return symbol;
+}
+
+static void back_references_of_d_are_followed_while_they_are_few(void **state UNUSED)
+{
+	char symbol[DEMANGLE_D_SYMBOL_MAX];
+	uint64_t start = clock_cpu_ns();
+
+	assert_string_equal(styled(doubling_d(symbol, 1), DEMANGLE_FULL)->name,
+			    "a.b(int[int], int[int][int[int]])");
+	assert_string_equal(styled(doubling_d(symbol, DEMANGLE_D_REFERENCES_MAX / 2), DEMANGLE_SHORT)->name, "a.b");
+	assert_string_equal(styled(doubling_d(symbol, DEMANGLE_D_REFERENCES_MAX / 2 + 1), DEMANGLE_SHORT)->name, symbol);
+	assert_string_equal(styled(doubling_d(symbol, 100), DEMANGLE_FULL)->name, symbol);
+	assert_true(clock_cpu_ns() - start < 100000000);
+}
+
+/* Of every kind, in every style: raw, cut where a name must end, and soon. */
+static void a_hundred_thousand_characters_come_out_raw(void **state UNUSED)
+{
+	static const char *const heads[] = { "_Z1fI", "_ZN", "_RINvC1a1b", "_D", "_Z1fPPPPPP", "plain" };
+	static const char *const parts[] = { "1AIiiE", "3foo", "TB8_B8_E", "4name", "S_", "a.cold.part.0" };
+	enum { LENGTH = 100000 };
+	char *symbol = malloc(LENGTH + 16);
+	uint64_t start = clock_cpu_ns();
+
+	assert_non_null(symbol);
+	for (size_t i = 0; i < ARRAY_SIZE(heads); i++) {
+		size_t len = (size_t)sprintf(symbol, "%s", heads[i]);
+
+		while (len < LENGTH)
+			len += (size_t)sprintf(symbol + len, "%s", parts[i]);
+		for (size_t k = 0; k < 3; k++) {
+			const char *name = styled(symbol, (enum demangle_style)k)->name;
+
+			assert_true(is_clean(name));
+			assert_int_equal(strlen(name), MSG_NAME_MAX);
+			assert_memory_equal(name, symbol, MSG_NAME_MAX);
+		}
+	}
+	assert_true(clock_cpu_ns() - start < 100000000);
+	free(symbol);
 }
 
 static void deep_nesting_does_not_end_the_stack(void **state UNUSED)
@@ -216,6 +268,8 @@ int main(void)
 		cmocka_unit_test(go_names_stay_as_they_are),
 		cmocka_unit_test(thousands_of_cpp_names_agree_with_cxxfilt),
 		cmocka_unit_test(a_name_that_doubles_with_every_level_comes_out_raw_and_soon),
+		cmocka_unit_test(back_references_of_d_are_followed_while_they_are_few),
+		cmocka_unit_test(a_hundred_thousand_characters_come_out_raw),
 		cmocka_unit_test(deep_nesting_does_not_end_the_stack),
 		cmocka_unit_test(a_very_long_name_is_cut_at_a_character),
 		cmocka_unit_test(bytes_that_are_no_text_become_question_marks),
