@@ -4,6 +4,7 @@ import os
 import re
 import struct
 import subprocess
+import time
 
 import harness
 
@@ -187,3 +188,89 @@ def test_other_machines_programs_are_said_to_be_unsupported():
         write(path, data[:at] + value + data[at + len(value) :])
         status, _, _, said = ask(path, "symbols")
         assert status == 1 and "another machine or class" in said, f"{what}: {status}: {said}"
+
+
+#: Functions of pushes and pops, all of one length, each of whose instructions has a row of its own.
+FUNCTIONS, PUSHES = 200000, 7
+ASSEMBLY = f"""
+.text
+.globl first
+first:
+.altmacro
+.macro one n
+.type generated_function_\\n, @function
+generated_function_\\n:
+.cfi_startproc
+.rept {PUSHES}
+push %rax
+.cfi_adjust_cfa_offset 8
+.endr
+.rept {PUSHES}
+pop %rax
+.cfi_adjust_cfa_offset -8
+.endr
+ret
+.cfi_endproc
+.size generated_function_\\n, .-generated_function_\\n
+.endm
+.set i, 0
+.rept {FUNCTIONS}
+one %i
+.set i, i + 1
+.endr
+.section .note.GNU-stack, "", @progbits
+"""
+DRIVER = f"""
+#include "{os.path.join(harness.SOURCES, "workload.h")}"
+
+extern char first[];
+
+static NOINLINE void call_all(void)
+{{
+	for (uint32_t i = 0; i < {FUNCTIONS}; i++)
+		((void (*)(void))(first + {2 * PUSHES + 1} * i))();
+}}
+
+int main(void)
+{{
+	while (cpu_ns() < 4000000000)
+		call_all();
+}}
+"""
+
+
+def peak_kib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return int(re.search(r"VmHWM:\s*(\d+) kB", f.read())[1])
+
+
+def test_a_huge_program_costs_memory_by_what_is_seen_of_it():
+    program, driver, assembly = (harness.scratch_file(suffix) for suffix in ("", ".c", ".s"))
+    for path, text in [(driver, DRIVER), (assembly, ASSEMBLY)]:
+        with open(path, "w", encoding="ascii") as f:
+            f.write(text)
+    subprocess.run(["/usr/bin/gcc", "-O1", "-o", program, driver, assembly], check=True)
+    # 300 MB: the rest is a hole, which no section is in.
+    os.truncate(program, 300 << 20)
+    status, cpu, rss, said = ask(program, "symbols", "--at", "-", lines="".join(f"{i * 997:#x}\n" for i in range(4096)))
+    assert status == 0 and not said, said
+    assert cpu < CPU_MAX_S and rss < RSS_MAX_KIB, f"{cpu} s, {rss} KiB"
+    recording = harness.Recording("-F", "997", command=[program])
+    peaks = {}
+    while not recording.ended():
+        for pid, command in harness.children(recording.pid).items():
+            if command.startswith("flamed-"):
+                try:
+                    peaks[command] = max(peaks.get(command, 0), peak_kib(pid))
+                except (OSError, TypeError):
+                    continue
+        time.sleep(0.05)
+    result = recording.finish(sig=None)
+    assert any(c.startswith("flamed-symbolizer") for c in peaks) and max(peaks.values()) < RSS_MAX_KIB, peaks
+    assert not result.summary.restarts, result.summary.restarts
+    stacks = [s for s in result.of(comm=os.path.basename(program)) if s.names and s.names[-1] != "call_all"]
+    named = [s for s in stacks if re.fullmatch(r"generated_function_\d+", s.names[-1])]
+    assert len({s.names[-1] for s in named}) > 500, len(named)
+    whole = [s for s in named if s.complete and s.names[-3:-1] == ["main", "call_all"]]
+    assert harness.total(whole) > 0.95 * harness.total(named), harness.worst(named)
+    assert harness.total(named) > 0.9 * harness.total(stacks), harness.worst(stacks)
