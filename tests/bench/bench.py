@@ -29,6 +29,7 @@ BIN = os.environ.get("BENCH_BIN", os.path.join(ROOT, "bin"))
 BUILD = os.environ.get("BENCH_BUILD", os.path.join(ROOT, "build/release"))
 NCPUS = len(os.sched_getaffinity(0))
 HZ = 100
+SYMBOLS = 200000
 WARM_HZ = 1000
 MIX_CPUS = min(2, NCPUS)  # mix.py
 MIX = [os.path.join(HERE, "mix.py"), os.path.join(BUILD, "workloads")]
@@ -171,18 +172,34 @@ def instructions_per_frame(scratch):
     return (counts[1] - counts[0]) / ((many - few) * frames)
 
 
-def cold_files():
+def many_symbols(scratch):
+    """A program without debug information: SYMBOLS functions, each of which calls the first."""
+    source, path = os.path.join(scratch, "symbols.s"), os.path.join(scratch, "symbols")
+    with open(source, "w", encoding="ascii") as f:
+        f.write('.section .note.GNU-stack, "", @progbits\n.text\n.globl _start\n_start:\n')
+        for i in range(SYMBOLS):
+            f.write(
+                f".type generated_function_{i}, @function\ngenerated_function_{i}:\n.cfi_startproc\n"
+                "call generated_function_0\nret\n.cfi_endproc\n"
+                f".size generated_function_{i}, .-generated_function_{i}\n"
+            )
+    output("/usr/bin/gcc", "-nostdlib", "-static", "-o", path, source)
+    return path
+
+
+def cold_files(scratch):
     libc = re.search(r"=> (\S*libc\.so\S*)", output("/usr/bin/ldd", "/bin/sh"))[1]
     return {
         "libc": libc,
         "python3": os.path.realpath("/usr/bin/python3"),
         "cc1": output("/usr/bin/gcc", "-print-prog-name=cc1").strip(),
         "node": os.path.realpath("/usr/bin/node"),
+        f"{SYMBOLS} symbols": many_symbols(scratch),
     }
 
 
 def bench_frames(quick, scratch):
-    hot, cold, files = [], [], cold_files()
+    hot, cold, files = [], [], cold_files(scratch)
     symbolizer = os.path.join(BIN, "flamed-symbolizer")
     for _ in range(2 if quick else 5):
         lines = output(program("bench_unwind"))
@@ -200,6 +217,7 @@ def bench_frames(quick, scratch):
         rows.append(Row("hot, instructions", "not measured: no valgrind"))
     for i, file in enumerate(files):
         for key, what in (
+            ("first_us", "its first row, with the index of its symbols"),
             ("row_us", "its row, asked alone"),
             ("row_batched_us", "its row, 64 at a time"),
             ("name_us", "its name, 64 at a time"),
