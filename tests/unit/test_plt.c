@@ -173,7 +173,7 @@ static void a_static_programs_entries_name_their_ifunc(void **state UNUSED)
 {
 	char *path = fixture_compile_to("c", source, "-static");
 	struct elffile *f = fixture_open(path);
-	CLEANUP(symtab_freep) struct symtab *t = symtab_new(f);
+	CLEANUP(symtab_freep) struct symtab *t = symtab_new(f, NULL);
 	CLEANUP(plt_freep) struct plt *p = plt_new(f);
 	struct elf_section table;
 	struct plt_target target;

@@ -263,7 +263,7 @@ static void too_many_functions_are_none_and_as_many_as_may_be_are_soon_read(void
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct elffile *f = open_with_symbols(path, cases[i].n, cases[i].step, 60000);
 		uint64_t start = clock_cpu_ns();
-		struct symtab *t = symtab_new(f);
+		struct symtab *t = symtab_new(f, NULL);
 
 		print_message("%zu symbols: %lu us\n", cases[i].n, (clock_cpu_ns() - start) / 1000);
 		assert_true(clock_cpu_ns() - start < 1000000000);
@@ -284,8 +284,8 @@ static void functions_in_data_and_unknown_names_do_no_harm(void **state UNUSED)
 		".section .constants, \"a\"\n.type table, @function\ntable: .quad 1\n.size table, 8\n";
 	char *path = fixture_compile_to("s", in_data, "-nostdlib -static -Wl,-N");
 	struct elffile *f = fixture_open(path);
-	struct symtab *t = symtab_new(f);
-	struct symtab_strings strings = symtab_strings(t, f);
+	struct symtab *t = symtab_new(f, NULL);
+	struct symtab_strings strings = symtab_strings(t, f, NULL);
 	struct elf_section constants;
 
 	assert_int_equal(elffile_section(f, ".constants", &constants), 0);
