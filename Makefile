@@ -26,7 +26,7 @@ CONFIG := value schema schema_env schema_print wire check check_all config_sinks
 # The YAML library is the agent's alone.
 CONFIG_LOAD := schema_suggest load config_load
 SYMBOLIZER_LIB := msg sandbox elffile sections fde cfi expr code rowset gopclntab golang minidebug plt symtab \
-	dwarf_form dwarf_code dwarf_line dwarf demangle handles answer_rows answer_names answer_debug dump
+	dwarf_form dwarf_code dwarf_line dwarf demangle handles jitmap answer_jit answer_rows answer_names answer_debug dump
 SYMBOLIZER := $(SYMBOLIZER_LIB) main
 EXPORTER_LIB := msg msg_batch sandbox sandbox_filter sandbox_landlock utf8 cgroup labels names intern tables gzip pprof profiles output shelf directory http push push_queue push_send push_tell push_settings push_request push_reply delivery channel \
 	recent flame flame_view services reply access connections listener ondemand jsontext api api_query api_status metrics assets web
@@ -36,7 +36,7 @@ PAGE := index.html style.css app.js api.js flame.js tables.js
 AGENT_LIB := rights reader reader_open reader_scan reader_cgroup reader_box procmaps perfring readerclient cpulist refusal features sigframe_x86_64 sampler sideband \
 	event event_log maps files rows unwind unwind_cfi unwind_x86_64 \
 	procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
-	pending learn pipeline_learn pipeline_go pipeline_labels pipeline_windows \
+	pending learn pipeline_learn pipeline_go pipeline_jit pipeline_labels pipeline_windows \
 	kallsyms child symclient debugfiles consignment ledger expclient announce engine engine_programs command profile summary record replay \
 	limits timeline place notify settings report daemon labels_command status_command features_command
 AGENT := $(AGENT_LIB) main

@@ -197,7 +197,8 @@ static int intern_all(struct aggregate *a, const struct aggregate_sample *s, uin
 
 		if (!u->file) {
 			f.kind = FRAME_JIT;
-			f.value = u->offset & 0xfff;
+			f.file = s->jit;
+			f.value = s->jit ? u->offset : u->offset & 0xfff;
 		}
 		if ((err = intern(a, &f, &a->scratch[n++])))
 			return err;

@@ -24,7 +24,8 @@ enum {
 
 enum frame_kind {
 	FRAME_FILE,	/* `file`, `value` is the file offset */
-	FRAME_JIT,	/* memory without a file; `value` is the offset in its page */
+	FRAME_JIT,	/* memory without a file; `value` is the run-time address when `file` names it, else the
+			   offset in its page, which is all that leaves */
 	FRAME_KERNEL,	/* `value` is the kernel's run-time address, of callers one less; named before it leaves */
 	FRAME_OUTCOME,	/* synthetic root; `value` is enum unwind_outcome */
 };
@@ -61,6 +62,7 @@ struct aggregate_sample {
 	const struct unwind_frame *user;
 	uint32_t nuser;
 	enum unwind_outcome outcome;
+	struct file *jit;	/* what names frames without a file, or NULL */
 };
 
 /* 0, -ENOMEM, or -ENOSPC when the window is full. */

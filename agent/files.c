@@ -41,6 +41,15 @@ int files_new(struct files **ret)
 	return 0;
 }
 
+int files_new_from(struct files **ret, uint64_t first_id)
+{
+	int err = files_new(ret);
+
+	if (!err)
+		(*ret)->last_id = first_id - 1;
+	return err;
+}
+
 static size_t file_size(const struct file *file)
 {
 	return sizeof(*file) + strlen(file->path) + 1;

@@ -63,6 +63,8 @@ enum { FILES_BYTES_MAX = 16 * 1024 * 1024 };	/* of entries and paths, without ro
 struct files;
 
 MUST_USE int files_new(struct files **ret);
+/* Its ids count from first_id, so that two tables have none in common. */
+MUST_USE int files_new_from(struct files **ret, uint64_t first_id);
 struct files *files_free(struct files *f);
 DEFINE_CLEANUP(struct files *, files_free);
 

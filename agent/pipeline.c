@@ -50,7 +50,7 @@ int pipeline_new(struct pipeline **ret, const struct pipeline_conf *conf)
 	p->view = calloc(1, sizeof(*p->view));
 	if (!p->unwound || !p->view)
 		return -ENOMEM;
-	if ((err = files_new(&p->files)) || (err = procs_new(&p->procs)) || (err = queue_new(&p->queue)) ||
+	if ((err = files_new(&p->files)) || (err = files_new_from(&p->jits, PIPELINE_JIT_IDS)) || (err = procs_new(&p->procs)) || (err = queue_new(&p->queue)) ||
 	    (err = asks_new(&p->asks, p->conf.parked_max_bytes)) ||
 	    (err = learn_new(&p->learn, tell_learned, p)) || (err = pending_new(&p->pending)) || (err = aggregate_new(&p->open, p->conf.aggregate_max_bytes)))
 		return err;
@@ -74,6 +74,7 @@ struct pipeline *pipeline_free(struct pipeline *p)
 	asks_free(p->asks);
 	queue_free(p->queue);
 	procs_free(p->procs);
+	files_free(p->jits);
 	files_free(p->files);
 	free(p->unwound);
 	free(p->view);
@@ -90,6 +91,7 @@ static int sweep(struct pipeline *p)
 {
 	p->swept_ns = p->now_ns;
 	files_sweep(p->files, p->now_ns, FILE_KEEP_NS);
+	files_sweep(p->jits, p->now_ns, 0);
 	procs_sweep_exited(p->procs, p->now_ns);
 	pipeline_sweep_labels(p);
 	pipeline_sweep_learned(p);
@@ -265,7 +267,7 @@ const struct pipeline_stats *pipeline_stats(const struct pipeline *p)
 
 size_t pipeline_bytes(const struct pipeline *p)
 {
-	size_t bytes = files_bytes(p->files) + files_rows_bytes(p->files) + procs_bytes(p->procs) +
+	size_t bytes = files_bytes(p->files) + files_bytes(p->jits) + files_rows_bytes(p->files) + procs_bytes(p->procs) +
 		       queue_bytes(p->queue) + asks_bytes(p->asks) + pending_bytes(p->pending) +
 		       pipeline_looks_bytes(p) +
 		       aggregate_bytes(p->open) + sizeof(*p->unwound) + sizeof(*p->view) + sizeof(*p);

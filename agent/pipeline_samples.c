@@ -14,7 +14,7 @@ static int aggregate_unwound(struct pipeline *p, struct subject *subject, const 
 	struct aggregate_sample s = {
 		.subject = subject, .tid = v->tid, .comm = v->comm, .period_ns = v->period_ns,
 		.kernel = v->kernel, .nkernel = v->nkernel, .user = p->unwound->frames,
-		.nuser = p->unwound->nframes, .outcome = p->unwound->outcome,
+		.nuser = p->unwound->nframes, .outcome = p->unwound->outcome, .jit = subject->jit,
 	};
 	int err;
 
@@ -60,7 +60,9 @@ static int try_sample(struct pipeline *p, struct sample **s, struct maps *maps, 
 
 	sample_view(*s, v);
 	if (unwind_run(&v->user, maps, settle, p->unwound) != UNWIND_WANT) {
-		err = aggregate_unwound(p, subject, v, (*s)->time_ns);
+		err = pipeline_note_jit(p, subject, maps);
+		if (!err)
+			err = aggregate_unwound(p, subject, v, (*s)->time_ns);
 		if (p->ngo_files)
 			pipeline_tell_go(p, v->pid, maps);
 		return err ? err : pipeline_learn(p, s, maps);

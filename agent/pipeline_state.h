@@ -48,6 +48,7 @@ struct pipeline {
 	struct pipeline_conf conf;
 	struct event_start start;
 	struct files *files;
+	struct files *jits;			/* perf maps, one for each subject that runs code without a file */
 	struct procs *procs;
 	struct queue *queue;
 	struct asks *asks;
@@ -127,6 +128,14 @@ void pipeline_tell_go(struct pipeline *p, uint32_t pid, const struct maps *maps)
 void pipeline_forget_go(struct pipeline *p, struct proc *proc);
 void pipeline_looks_free(struct pipeline *p);
 size_t pipeline_looks_bytes(const struct pipeline *p);	/* with what is learned */
+
+/* ---- pipeline_jit.c ---- */
+
+/* Ids of p->jits; files have others, so that recordings keep theirs whatever a JIT does. */
+#define PIPELINE_JIT_IDS (1ull << 62)
+/* p->unwound is of this subject: if it has code without a file, what names it is asked for. */
+MUST_USE int pipeline_note_jit(struct pipeline *p, struct subject *s, const struct maps *maps);
+void pipeline_take_jit(struct pipeline *p, struct file *file, const struct event_opened *o, int fd);
 
 /* ---- pipeline_labels.c ---- */
 

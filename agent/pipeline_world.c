@@ -250,7 +250,12 @@ int pipeline_take_opened(struct pipeline *p, const struct event *e)
 {
 	CLEANUP_FD int fd = e->opened.fd;
 	struct file *file = files_find(p->files, e->opened.file_id);
+	struct file *jit = files_find(p->jits, e->opened.file_id);
 
+	if (jit) {
+		pipeline_take_jit(p, jit, &e->opened, TAKE_FD(fd));
+		return 0;
+	}
 	if (!file || file->state != FILE_OPENING)
 		return 0;
 	if (e->opened.ok) {

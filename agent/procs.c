@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/files.h"
+
 enum { BUCKETS_MIN = 256, ANCESTORS_MAX = 64 };
 
 /* How long a process that is older than we are may go on without its leader. */
@@ -50,6 +52,8 @@ void subject_unref(struct subject *s)
 	assert(s->refs > 0);
 	if (--s->refs)
 		return;
+	if (s->jit)
+		file_unref(s->jit);
 	free(s->executable);
 	free(s->labels);
 	free(s);
@@ -223,6 +227,7 @@ int procs_fork(struct procs *ps, uint32_t pid, uint32_t ppid, uint64_t now_ns)
 	child->born = true;
 	if (!parent)
 		return 0;
+	child->subject->image_pid = parent->subject->image_pid ? parent->subject->image_pid : ppid;
 	child->known_whole = parent->known_whole;
 	child->target = procs_target(ps, parent);
 	return 0;

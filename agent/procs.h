@@ -23,6 +23,8 @@ struct subject {
 	uint32_t announced;	/* pipeline's: the number of the relabeling it was announced in; 0 never */
 	uint32_t labelled;	/* the number of the one that its labels are of; 0 none yet */
 	uint32_t keep_one_in;	/* 1 all */
+	uint32_t image_pid;	/* of a fork without exec: the process whose code it runs; 0 its own */
+	struct file *jit;	/* what names its code without a file; a reference, NULL: not asked for yet */
 	uint32_t nlabels;
 	char *labels;		/* nlabels times name NUL value NUL */
 	size_t labels_len;

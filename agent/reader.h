@@ -62,7 +62,12 @@ struct reader_scan {
  * in order, else under /proc/1/root. A candidate found by path must agree: the kernel reports the
  * same device, inode and generation for a one-page mapping that the reader makes of it (key from
  * the side-band), or the same device and inode in the reader's own /proc/self/maps (key from /proc).
+ *
+ * With the path READER_PERF_MAP: the map that a JIT wrote of its code, /tmp/perf-N.map below the root of
+ * the first of pids[] that has one, N being its number in its innermost pid namespace. A regular file of
+ * that process's user or root's, written to since the process began.
  */
+#define READER_PERF_MAP "[jit]"
 struct reader_open {
 	uint64_t file_id;
 	uint64_t start, end;	/* the mapping in pids[0]; 0, 0 when unknown */

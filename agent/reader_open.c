@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <time.h>
 
 #include "agent/procmaps.h"
 #include "agent/sideband.h"
@@ -193,10 +194,10 @@ static int try_map_files(struct reader_open_proof *p, const struct reader_open *
 }
 
 /* Symbolic links, ".." and absolute targets stay inside the root. */
-static int open_below(int root_fd, const char *path)
+static int open_below(int root_fd, const char *path, uint64_t flags)
 {
 	struct open_how how = {
-		.flags = O_PATH | O_CLOEXEC,
+		.flags = O_PATH | O_CLOEXEC | flags,
 		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
 	};
 	long fd;
@@ -258,7 +259,7 @@ static int try_root(struct reader_open_proof *p, const struct reader_open *r, in
 
 	if (root_fd < 0)
 		return root_fd;
-	path_fd = open_below(root_fd, r->path);
+	path_fd = open_below(root_fd, r->path, 0);
 	if (path_fd < 0)
 		return path_fd;
 	return try_candidate(p, r, true, path_fd, ret_fd);
@@ -386,15 +387,132 @@ static int prepare(int *fd, struct reader_opened *ret)
 	return 0;
 }
 
+/* ---- perf maps ------------------------------------------------------------------------------- */
+
+/* Of a process, as its JIT names its map, and as others see it. */
+struct perf_map_owner {
+	uint32_t inner_pid;	/* in the innermost pid namespace that it is in */
+	uint32_t uid;		/* effective */
+	time_t since;		/* when it began */
+};
+
+static int read_text(uint32_t pid, const char *name, char *text, size_t size)
+{
+	CLEANUP_FD int fd = -1;
+	char path[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%" PRIu32 "/%s", pid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = read(fd, text, size - 1);
+	if (n < 0)
+		return -errno;
+	text[n] = 0;
+	return 0;
+}
+
+/* Field 22 of /proc/PID/stat, in ticks since the machine started; the name before it may hold anything. */
+static int read_start(uint32_t pid, time_t *ret)
+{
+	struct timespec now, up;
+	unsigned long long ticks = 0;
+	char text[1024], *at;
+	int err = read_text(pid, "stat", text, sizeof(text));
+
+	if (err)
+		return err;
+	at = strrchr(text, ')');
+	for (int field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	if (!at || sscanf(at, "%llu", &ticks) != 1 || clock_gettime(CLOCK_REALTIME, &now) ||
+	    clock_gettime(CLOCK_BOOTTIME, &up))
+		return -EINVAL;
+	*ret = now.tv_sec - up.tv_sec + (time_t)(ticks / (unsigned long long)sysconf(_SC_CLK_TCK));
+	return 0;
+}
+
+static int read_owner(uint32_t pid, struct perf_map_owner *ret)
+{
+	char text[4096], *ids, *pids, *end, *last = NULL;
+	int err = read_text(pid, "status", text, sizeof(text));
+
+	if (err)
+		return err;
+	ids = strstr(text, "\nUid:");
+	pids = strstr(text, "\nNSpid:");
+	if (!ids || !pids || sscanf(ids, "\nUid: %*u %" SCNu32, &ret->uid) != 1)
+		return -EINVAL;
+	pids += sizeof("\nNSpid:") - 1;
+	end = strchr(pids, '\n');
+	if (!end)
+		return -EINVAL;
+	*end = 0;
+	last = strrchr(pids, '\t');
+	if (!last || sscanf(last, "%" SCNu32, &ret->inner_pid) != 1)
+		return -EINVAL;
+	return read_start(pid, &ret->since);
+}
+
+/* One that was not written to since the process began is of another that had the same number. */
+static int check_owner(const struct perf_map_owner *owner, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if (st.st_uid && st.st_uid != owner->uid)
+		return -EACCES;
+	return st.st_mtime + 1 < owner->since ? -ESTALE : 0;
+}
+
+static int try_perf_map(uint32_t pid, int *ret_fd)
+{
+	CLEANUP_FD int root_fd = -1, path_fd = -1, fd = -1;
+	struct perf_map_owner owner;
+	char path[64];
+	int err = read_owner(pid, &owner);
+
+	if (err)
+		return err;
+	root_fd = open_root(pid);
+	if (root_fd < 0)
+		return root_fd;
+	snprintf(path, sizeof(path), "/tmp/perf-%" PRIu32 ".map", owner.inner_pid);
+	path_fd = open_below(root_fd, path, O_NOFOLLOW);
+	if (path_fd < 0)
+		return path_fd;
+	err = open_regular(path_fd, &fd);
+	if (!err)
+		err = check_owner(&owner, fd);
+	if (err)
+		return err;
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+static int find_perf_map(const struct reader_open *r, int *ret_fd)
+{
+	int best = -ENOENT;
+
+	for (uint32_t i = 0; i < r->npids; i++) {
+		if (keep_best(&best, try_perf_map(r->pids[i], ret_fd)))
+			return 0;
+	}
+	return best;
+}
+
 int reader_open_file(struct reader_open_proof *p, const struct reader_open *r,
 		     struct reader_opened *ret, int *ret_fd)
 {
+	bool is_perf_map = strcmp(r->path, READER_PERF_MAP) == 0;
 	CLEANUP_FD int fd = -1;
 	int err;
 
-	if (r->path[0] != '/' || r->path[1] == '/')
+	if (!is_perf_map && (r->path[0] != '/' || r->path[1] == '/'))
 		return -EINVAL;
-	err = find(p, r, &fd);
+	err = is_perf_map ? find_perf_map(r, &fd) : find(p, r, &fd);
 	if (!err)
 		err = prepare(&fd, ret);
 	if (err)

@@ -12,6 +12,9 @@
 /* Of mappings whose size we do not know: any address in them is below. */
 #define ANY_LIMIT (1ull << 47)
 
+static const char jit_module[] = "[jit]";
+enum { JIT_PAGE_BYTES = 0x1000 };
+
 /* One NAMES request: frames order[from..to) of one file. */
 struct slice {
 	uint64_t request;
@@ -155,8 +158,16 @@ static uint64_t file_limit(const struct frame *f)
 	return size > f->value ? size : MAX(f->value + 1, ANY_LIMIT);
 }
 
+/* Where JIT code lies tells of the process's memory: of its address only the place in its page leaves. */
+static uint64_t place_in_page(const struct frame *f)
+{
+	return f->value & (JIT_PAGE_BYTES - 1);
+}
+
 static int locate_failed_file(struct window *w, uint32_t frame, const struct frame *f)
 {
+	if (f->kind == FRAME_JIT)
+		return locate_plain(w, frame, jit_module, JIT_PAGE_BYTES, place_in_page(f), "");
 	return locate_plain(w, frame, f->file->path, file_limit(f), f->value, "");
 }
 
@@ -176,6 +187,8 @@ static int by_file_and_offset(const void *a, const void *b, void *stacks)
 
 	if (x_file != y_file)
 		return x_file < y_file ? -1 : 1;
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
 	if (x->value != y->value)
 		return x->value < y->value ? -1 : 1;
 	return i < k ? -1 : i > k;
@@ -191,6 +204,8 @@ static int ask_slice(struct window *w, uint32_t from, uint32_t to, const struct 
 		return -ENOMEM;
 	r->id = request;
 	r->file_id = file->id;
+	if (aggregate_frame(w->stacks, w->order[from])->kind == FRAME_JIT)
+		r->flags = MSG_REQUEST_JIT;
 	for (uint32_t i = from; i < to; i++)
 		r->addrs[r->naddrs++].offset = aggregate_frame(w->stacks, w->order[i])->value;
 	w->slices[w->nslices++] = (struct slice){ .request = request, .from = from, .to = to };
@@ -204,10 +219,12 @@ static int ask_files(struct window *w, const struct pipeline_ops *ops, void *arg
 		return -ENOMEM;
 	for (uint32_t from = 0, to; from < w->norder; from = to) {
 		const struct file *file = file_of(w->stacks, w->order[from]);
+		enum frame_kind kind = aggregate_frame(w->stacks, w->order[from])->kind;
 		int err;
 
 		for (to = from + 1; to < w->norder && to - from < MSG_ADDRS_MAX; to++) {
-			if (file_of(w->stacks, w->order[to]) != file)
+			if (file_of(w->stacks, w->order[to]) != file ||
+			    aggregate_frame(w->stacks, w->order[to])->kind != kind)
 				break;
 		}
 		err = ask_slice(w, from, to, ops, arg, (*next_request)++);
@@ -239,7 +256,10 @@ int window_ask(struct window *w, const struct pipeline_ops *ops, void *arg, uint
 			kernel[nkernel++] = f->value;
 			break;
 		case FRAME_JIT:
-			err = locate_plain(w, i, "[jit]", 0x1000, f->value, "");
+			if (f->file && file_of(w->stacks, i)->state == FILE_OPEN)
+				w->order[w->norder++] = i;
+			else
+				err = locate_failed_file(w, i, f);
 			break;
 		case FRAME_OUTCOME:
 			err = locate_plain(w, i, "[flamed]", UNWIND_OUTCOME_COUNT, f->value,
@@ -293,6 +313,24 @@ static bool holds(const struct msg_segment *s, uint64_t address)
 	return s->mem_bytes <= UINT64_MAX - s->vaddr && address >= s->vaddr && address - s->vaddr < s->mem_bytes;
 }
 
+static int name_jit_frame(struct window *w, uint32_t frame, const struct msg_names *n,
+			  const struct msg_named *named)
+{
+	struct export_mapping m = { .limit = JIT_PAGE_BYTES };
+	const struct frame *f = aggregate_frame(w->stacks, frame);
+	struct export_line lines[MSG_LINES_MAX];
+	int err;
+
+	if (batch_full(w->batch))
+		return locate_nameless(w, frame);
+	if (!named->nlines)
+		return locate_failed_file(w, frame, f);
+	if ((err = batch_string(w->batch, jit_module, strlen(jit_module), &m.filename)) ||
+	    (err = name_lines(w, n, named, lines)))
+		return err;
+	return locate(w, frame, &m, place_in_page(f), lines, named->nlines);
+}
+
 static int name_frame(struct window *w, uint32_t frame, const struct msg_names *n,
 		      const struct msg_named *named, uint32_t build_id)
 {
@@ -303,6 +341,8 @@ static int name_frame(struct window *w, uint32_t frame, const struct msg_names *
 	uint32_t nlines = named->nlines;
 	int err;
 
+	if (f->kind == FRAME_JIT)
+		return name_jit_frame(w, frame, n, named);
 	if (batch_full(w->batch))
 		return locate_nameless(w, frame);
 	if (named->segment != UINT32_MAX && holds(&n->segments[named->segment], named->vaddr)) {

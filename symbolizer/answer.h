@@ -21,6 +21,7 @@ void answer_rows(struct handles *h, const struct msg_request *req, int fd, struc
 void answer_names(struct handles *h, const struct msg_request *req, int fd, struct bufw *out);
 void answer_link(struct handles *h, const struct msg_request *req, int fd, struct bufw *out);
 void answer_debug(struct handles *h, const struct msg_debug *d, int fd, struct bufw *out);
+void answer_jit(struct handles *h, const struct msg_request *req, int fd, struct bufw *out); /* MSG_REQUEST_JIT */
 
 /* What both tell of a file that handles_open() did not open. */
 static inline UNUSED enum msg_file_result answer_file_result(int err)

@@ -41,6 +41,8 @@ void handles_fini(struct handles *h)
 		drop_symtab(&h->symtabs[i]);
 	for (size_t i = 0; i < HANDLES_DWARFS_MAX; i++)
 		drop_dwarf(&h->dwarfs[i]);
+	for (size_t i = 0; i < HANDLES_JITMAPS_MAX; i++)
+		jitmap_free(h->jitmaps[i].map);
 }
 
 static const struct elffile *attached_to(const struct handles *h, uint64_t id);

@@ -11,6 +11,7 @@
 #include "symbolizer/fde.h"
 #include "symbolizer/gopclntab.h"
 #include "symbolizer/plt.h"
+#include "symbolizer/jitmap.h"
 #include "symbolizer/symtab.h"
 
 enum {
@@ -20,6 +21,8 @@ enum {
 	HANDLES_DWARFS_MAX = 32,
 	HANDLES_CHECKED_MAX = 64,
 	HANDLES_CRC_MAX = 1 << 30,	/* bytes of a file whose CRC is computed */
+	HANDLES_JITMAPS_MAX = 64,
+	HANDLES_JITMAP_BYTES_MAX = 16 << 20,
 	HANDLES_DWARF_BYTES_MAX = 16 << 20,
 };
 
@@ -63,6 +66,12 @@ struct checked {
 	uint32_t crc;
 };
 
+struct cached_jitmap {
+	uint64_t id;
+	uint64_t used;
+	struct jitmap *map;	/* answer_jit.c's */
+};
+
 struct handles {
 	enum demangle_style style;	/* of the names in answers */
 	struct handle open[HANDLES_MAX];
@@ -71,6 +80,7 @@ struct handles {
 	struct attached attached[HANDLES_MAX];
 	struct checked checked[HANDLES_CHECKED_MAX];
 	uint32_t nchecked;
+	struct cached_jitmap jitmaps[HANDLES_JITMAPS_MAX];
 	uint64_t clock;
 };
 

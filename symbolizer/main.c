@@ -187,7 +187,10 @@ static int answer(struct handles *h, const struct ipc_msg *msg, struct msg_reque
 		answer_rows(h, req, msg->fd, out);
 		break;
 	case MSG_NAMES:
-		answer_names(h, req, msg->fd, out);
+		if (req->flags & MSG_REQUEST_JIT)
+			answer_jit(h, req, msg->fd, out);
+		else
+			answer_names(h, req, msg->fd, out);
 		break;
 	case MSG_LINK:
 		answer_link(h, req, msg->fd, out);

@@ -95,7 +95,7 @@ int msg_request_decode(struct bufr *in, struct msg_request *ret)
 	struct bufr check = body;
 	int err;
 
-	if (flags & ~(uint32_t)MSG_REQUEST_GO)
+	if (flags & ~(uint32_t)(MSG_REQUEST_GO | MSG_REQUEST_JIT))
 		bufr_fail(&check);
 	/* Twice over the bytes, so that *ret is written only when all of them are good. */
 	for (uint32_t i = 0; i < naddrs; i++) {

@@ -67,7 +67,11 @@ struct msg_addr {
 	uint32_t flags;
 };
 
-enum { MSG_REQUEST_GO = 1 << 0 };	/* of rows: msg_rows.go is wanted */
+enum {
+	MSG_REQUEST_GO = 1 << 0,	/* of rows: msg_rows.go is wanted */
+	/* Of names: the file is a perf map or a jitdump, the offsets are addresses in its process's memory. */
+	MSG_REQUEST_JIT = 1 << 1,
+};
 struct msg_request {
 	uint64_t id;
 	uint64_t file_id;	/* the agent's; never reused while it runs; cache key */

@@ -187,7 +187,7 @@ TEST_LIBS_selfunwind = $(TEST_LIBS_answer)
 WORKLOADS := chain_c chain_pie chain_nopie chain_static chain_stripped chain_lld chain_cpp threads4 recurse \
 	syscall_loop clock_loop duty timer_duty short5 spawner stack_kib fuse_server go_spin refuse user \
 	chain_debug_frame chain_no_cfi zero_frames chain_static_pie odd_rows odd_roots plt_lazy plt_sec plt_got plt_lld \
-	vfork_loop noreturn realign own_sigreturn deep jit_page spin32 no_start_cfi no_start_debug short_threads \
+	vfork_loop noreturn realign own_sigreturn deep jit_page jit_names spin32 no_start_cfi no_start_debug short_threads \
 	pieces pieces_fp wild_stacks split_stack libplugin_one.so libplugin_two.so plugin_host exec_over_one exec_over_two \
 	go_stripped go_pie go_paths go_cgo go_cgo_stripped libgo_shared.so go_host
 WORKLOAD_CFLAGS := -O2 -g -fomit-frame-pointer -fstack-protector-strong -D_GNU_SOURCE $(WARN)
@@ -307,7 +307,7 @@ TEST_LDFLAGS_aggregate := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_batch := $(OUT)/agent/batch.o $(EXPORT_MSG_OBJS) $(BASE_OBJS) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_batch := $(ALLOC_FAIL_LDFLAGS)
 PIPELINE_OBJS := $(UNWIND_OBJS) $(call obj,agent,procs queue sample asks aggregate window batch pipeline pipeline_world pipeline_samples \
-	pending learn pipeline_learn pipeline_go pipeline_labels pipeline_windows \
+	pending learn pipeline_learn pipeline_go pipeline_jit pipeline_labels pipeline_windows \
 	event event_log) \
 	$(OUT)/symbolizer/msg.o $(EXPORT_MSG_OBJS) $(BASE_OBJS)
 TEST_OBJS_window := $(PIPELINE_OBJS)
