@@ -114,7 +114,7 @@ $(OUT)/tests/unit/test_web.o: $(OUT)/gen/exporter/profile.pb-c.c
 # symbolizer
 UNIT += jitmap msg_symbolizer code cfi symtab plt gopclntab demangle symbolizer_sandbox elffile answer
 SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile sections fde cfi expr code rowset gopclntab golang minidebug plt symtab \
-	dwarf_form dwarf_code dwarf_line dwarf demangle handles answer_rows answer_names answer_debug) \
+	dwarf_form dwarf_code dwarf_line dwarf demangle handles jitmap answer_jit answer_rows answer_names answer_debug) \
 	$(BASE_OBJS)
 SYMBOLIZER_TEST_OBJS := $(SYMBOLIZER_LIB_OBJS) $(OUT)/tests/unit/elf_fixture.o
 SYMBOLIZER_TEST_LIBS := -lelf -lz -lzstd -llzma -l:libiberty.a
@@ -299,7 +299,7 @@ TEST_LDFLAGS_announce := $(ALLOC_FAIL_LDFLAGS)
 # agent: from events to batches, and the children
 UNIT += lessons pipeline_learn
 TEST_OBJS_lessons := $(OUT)/agent/learn.o
-UNIT += procs queue aggregate batch window pending pipeline pipeline_life pipeline_labels pipeline_taps child symclient kallsyms command
+UNIT += procs queue aggregate batch window pending pipeline pipeline_life pipeline_labels pipeline_taps pipeline_jit child symclient kallsyms command
 TEST_OBJS_procs := $(call obj,agent,procs maps files rows) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_procs := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_queue := $(call obj,agent,queue) $(OUT)/base/clock.o $(ALLOC_FAIL_OBJ)
@@ -318,6 +318,7 @@ TEST_OBJS_pipeline_learn := $(TEST_OBJS_pipeline)
 TEST_OBJS_pipeline_life := $(TEST_OBJS_pipeline)
 TEST_OBJS_pipeline_labels := $(TEST_OBJS_pipeline)
 TEST_OBJS_pipeline_taps := $(TEST_OBJS_pipeline)
+TEST_OBJS_pipeline_jit := $(TEST_OBJS_pipeline)
 TEST_OBJS_pending := $(call obj,agent,pending procs maps files rows) $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_pending := $(ALLOC_FAIL_LDFLAGS)
 TEST_OBJS_child := $(call obj,agent,child) $(OUT)/tests/unit/log_capture.o $(BASE_OBJS)

@@ -63,6 +63,8 @@ struct world {
 	uint32_t learned_tid;
 	struct abi_learned learned;
 	char gos[256];			/* calls: "pid:place:flags pid: " */
+	uint32_t nperf_maps;		/* times that one was asked for; the test answers */
+	struct reader_open perf_map;	/* the last */
 	uint32_t npeeks;
 	struct reader_peek peek;	/* the last */
 	uint32_t nrefused[EXPORT_REFUSAL_COUNT];	/* taps, as told */

@@ -250,7 +250,16 @@ static void what_is_no_file_is_memory(void **state UNUSED)
 	}
 	world_turn(&world, T0 + 100 * MS);
 	assert_int_equal(world.nopens, 0);
-	expect_profile("1  8: [jit]+0x234 [unwind: no CFI]\n");
+	assert_int_equal(world.nperf_maps, 1);
+	/* Different code, at one place in its pages. */
+	expect_profile("1  1: [jit]+0x234 [unwind: no CFI]\n"
+		       "1  1: [jit]+0x234 [unwind: no CFI]\n"
+		       "1  1: [jit]+0x234 [unwind: no CFI]\n"
+		       "1  1: [jit]+0x234 [unwind: no CFI]\n"
+		       "1  1: [jit]+0x234 [unwind: no CFI]\n"
+		       "1  1: [jit]+0x234 [unwind: no CFI]\n"
+		       "1  1: [jit]+0x234 [unwind: no CFI]\n"
+		       "1  1: [jit]+0x234 [unwind: no CFI]\n");
 }
 
 /* Devices can be mapped at any offset; rows know places below 2^63 only. */
