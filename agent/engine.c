@@ -157,9 +157,19 @@ static int answer_deferred(struct engine *e)
 static int emit(void *arg, const struct event *event)
 {
 	struct engine *e = arg;
-	int err = feed(e, event);
+	int err;
 
+	if (event->type == EVENT_LOST && e->kallsyms)
+		kallsyms_doubt(e->kallsyms);
+	err = feed(e, event);
 	return err ? err : answer_deferred(e);
+}
+
+static int on_code(void *arg, const struct event_code *code)
+{
+	struct engine *e = arg;
+
+	return e->kallsyms ? kallsyms_code(e->kallsyms, code) : 0;
 }
 
 static int defer(struct engine *e, const struct deferred *what, const uint64_t *addresses)
@@ -390,7 +400,7 @@ static int new_modules(struct engine *e, const struct engine_conf *conf, const c
 {
 	struct sampler_conf sampler = { .hz = conf->hz, .stack_max_bytes = conf->stack_max_bytes,
 					.cpus = conf->cpus };
-	struct sideband_conf sideband = { .wake_on_exec = true };
+	struct sideband_conf sideband = { .wake_on_exec = true, .code = on_code };
 	struct readerclient_conf reader = {
 		.program = { .name = "flamed-reader", .arg = "reader", .exe_fd = conf->programs->self,
 			     .caps = rights_reader_start_caps() & ~conf->missing_caps,

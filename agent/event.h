@@ -93,6 +93,14 @@ struct event_answer {	/* ROWS, NAMES: the message as it came */
 	size_t len;
 };
 
+/* Kernel code that came or went: a BPF program, a trampoline. No event: kallsyms.h keeps it. */
+struct event_code {
+	uint64_t address;
+	uint32_t bytes;
+	bool is_bpf, gone;
+	const char *name;
+};
+
 struct event_kernel_symbol {
 	uint64_t address;	/* as asked */
 	uint64_t relative;	/* to _text or to the module's start; never a run-time address */

@@ -241,7 +241,7 @@ static const struct feature {
 	{ "bpf_loop", "5.17", "not used: loops have constant bounds", .type = "bpf_func_id", .value = "BPF_FUNC_loop" },
 	{ "bpf_dynptr", "5.19", "not used: records have size classes",
 	  .type = "bpf_func_id", .value = "BPF_FUNC_dynptr_from_mem" },
-	{ "perf_ksymbol", "5.1", "not used: the kernel's names are read from kallsyms",
+	{ "perf_ksymbol", "5.1", "not told of BPF programs that are loaded: their names are read from kallsyms",
 	  .type = "perf_event_type", .value = "PERF_RECORD_KSYMBOL" },
 	{ "perf_cgroup", "5.7", "not used: samples carry their cgroup",
 	  .type = "perf_event_type", .value = "PERF_RECORD_CGROUP" },

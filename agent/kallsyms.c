@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-enum { KNOWN_MAX = 65536, NAME_BYTES = 512, MODULES_MAX = 4096, TABLE_MAX_BYTES = 8 << 20 };
+enum { PROGRAMS_MAX = 4096, KNOWN_MAX = 65536, NAME_BYTES = 512, MODULES_MAX = 4096, TABLE_MAX_BYTES = 8 << 20 };
 
 /* Source: CONFIG_PHYSICAL_ALIGN; the image moves by multiples of it. */
 #define LAYOUT_ALIGN (2ull << 20)
@@ -62,7 +62,16 @@ struct search {
 	struct image image;
 };
 
+/* A BPF program that was loaded since we listen. */
+struct program {
+	uint64_t address;
+	uint32_t bytes;
+	char *name;
+};
+
 struct kallsyms {
+	struct program *programs;	/* by age; they do not overlap */
+	uint32_t nprograms, cap_programs;
 	struct known *known;	/* sorted by address */
 	uint32_t nknown;
 	struct table table;
@@ -96,11 +105,87 @@ static void table_drop(struct table *t)
 	*t = (struct table){ 0 };
 }
 
+/* ---- code that comes and goes ---- */
+
+static void drop_program(struct kallsyms *k, uint32_t i)
+{
+	free(k->programs[i].name);
+	k->nprograms--;
+	memmove(&k->programs[i], &k->programs[i + 1], (k->nprograms - i) * sizeof(*k->programs));
+}
+
+static const struct program *find_program(const struct kallsyms *k, uint64_t address)
+{
+	for (uint32_t i = 0; i < k->nprograms; i++) {
+		if (address - k->programs[i].address < k->programs[i].bytes)
+			return &k->programs[i];
+	}
+	return NULL;
+}
+
+/* What was known of this place is of code that is not there any more. */
+static void clear_place(struct kallsyms *k, uint64_t start, uint64_t bytes)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = k->nprograms; i--;) {
+		const struct program *p = &k->programs[i];
+
+		if (p->address - start < bytes || start - p->address < p->bytes)
+			drop_program(k, i);
+	}
+	for (uint32_t i = 0; i < k->nknown; i++) {
+		if (k->known[i].address - start >= bytes) {
+			k->known[kept++] = k->known[i];
+			continue;
+		}
+		free(k->known[i].name);
+		free(k->known[i].module);
+	}
+	k->nknown = kept;
+}
+
+int kallsyms_code(struct kallsyms *k, const struct event_code *code)
+{
+	struct program p = { .address = code->address, .bytes = code->bytes };
+
+	/* Stacks of this window may still be in it. */
+	if (code->gone)
+		return 0;
+	clear_place(k, code->address, code->bytes);
+	if (!code->is_bpf)
+		return 0;
+	if (k->nprograms == PROGRAMS_MAX)
+		drop_program(k, 0);
+	if (k->nprograms == k->cap_programs) {
+		uint32_t cap = k->cap_programs ? k->cap_programs * 2 : 16;
+		struct program *bigger = reallocarray(k->programs, cap, sizeof(*bigger));
+
+		if (!bigger)
+			return -ENOMEM;
+		k->programs = bigger;
+		k->cap_programs = cap;
+	}
+	p.name = strdup(code->name);
+	if (!p.name)
+		return -ENOMEM;
+	k->programs[k->nprograms++] = p;
+	return 0;
+}
+
+void kallsyms_doubt(struct kallsyms *k)
+{
+	while (k->nprograms)
+		drop_program(k, k->nprograms - 1);
+	forget(k);
+}
+
 struct kallsyms *kallsyms_free(struct kallsyms *k)
 {
 	if (!k)
 		return NULL;
-	forget(k);
+	kallsyms_doubt(k);
+	free(k->programs);
 	table_drop(&k->table);
 	free(k);
 	return NULL;
@@ -465,7 +550,7 @@ int kallsyms_resolve(struct kallsyms *k, const uint64_t *addresses, uint32_t n, 
 	if (k->nknown + n > KNOWN_MAX)
 		forget(k);
 	for (uint32_t i = 0; i < n; i++) {
-		if (!find(k, addresses[i]))
+		if (!find_program(k, addresses[i]) && !find(k, addresses[i]))
 			unknown[nunknown++] = addresses[i];
 	}
 	qsort(unknown, nunknown, sizeof(*unknown), u64_order);
@@ -480,13 +565,19 @@ int kallsyms_resolve(struct kallsyms *k, const uint64_t *addresses, uint32_t n, 
 			return err;
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		const struct known *f = find(k, addresses[i]);
+		const struct program *p = find_program(k, addresses[i]);
+		const struct known *f = p ? NULL : find(k, addresses[i]);
 
 		ret[i] = (struct event_kernel_symbol){ .address = addresses[i], .name = "", .module = "[kernel]" };
 		if (f) {
 			ret[i].relative = f->relative;
 			ret[i].name = f->name;
 			ret[i].module = f->module;
+		}
+		if (p) {
+			ret[i].relative = addresses[i] - p->address;
+			ret[i].name = p->name;
+			ret[i].module = "[bpf]";
 		}
 	}
 	return 0;

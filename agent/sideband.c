@@ -34,6 +34,7 @@ struct cpu {
 
 struct sideband {
 	event_fn *fn;
+	int (*code)(void *arg, const struct event_code *code);
 	void *arg;
 	size_t ring_bytes;
 	int epoll_fd;
@@ -179,6 +180,31 @@ bool sideband_decode(const void *record, size_t len, struct event *ret)
 	return true;
 }
 
+bool sideband_decode_code(const void *record, size_t len, struct event_code *ret)
+{
+	struct perf_event_header h;
+	struct event_code code;
+	struct bufr body;
+	uint16_t flags;
+
+	if (len < sizeof(h))
+		return false;
+	memcpy(&h, record, sizeof(h));
+	if (h.type != PERF_RECORD_KSYMBOL || h.size > len || h.size < sizeof(h) + SAMPLE_ID)
+		return false;
+	bufr_init(&body, (const uint8_t *)record + sizeof(h), h.size - sizeof(h) - SAMPLE_ID);
+	code.address = bufr_u64(&body);
+	code.bytes = bufr_u32(&body);
+	code.is_bpf = bufr_u16(&body) == PERF_RECORD_KSYMBOL_TYPE_BPF;
+	flags = bufr_u16(&body);
+	code.gone = flags & PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER;
+	code.name = take_str(&body);
+	if (bufr_err(&body) || !code.bytes || code.address > UINT64_MAX - code.bytes)
+		return false;
+	*ret = code;
+	return true;
+}
+
 /* ---- CPUs ------------------------------------------------------------------------------------ */
 
 static int open_wake(struct sideband *s, struct cpu *c, int cpu)
@@ -218,6 +244,7 @@ static int open_cpu(struct sideband *s, int cpu)
 
 	c->birth = cpulist_birth((uint32_t)cpu);
 	sideband_attr(&attr);
+	attr.ksymbol = s->code != NULL;
 	attr.wakeup_watermark = (uint32_t)(s->ring_bytes / 4);
 	err = perfring_open(&c->ring, &attr, -1, cpu, s->ring_bytes);
 	if (!err && epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, c->ring.fd, &ev))
@@ -395,10 +422,13 @@ static struct cpu *earliest(struct sideband *s)
 static int hand_over(struct sideband *s, struct cpu *c)
 {
 	const void *record = perfring_record(&c->ring, c->size, s->bounce);
+	struct event_code code;
 	struct event e;
 	int err = 0;
 
-	if (sideband_decode(record, c->size, &e)) {
+	if (s->code && sideband_decode_code(record, c->size, &code)) {
+		err = s->code(s->arg, &code);
+	} else if (sideband_decode(record, c->size, &e)) {
 		e.time_ns = c->time_ns;
 		err = s->fn(s->arg, &e);
 	}
@@ -472,6 +502,7 @@ int sideband_new(struct sideband **ret, const struct sideband_conf *conf, event_
 
 	if (s) {
 		s->fn = fn;
+		s->code = conf->code;
 		s->arg = arg;
 		s->ring_bytes = conf->ring_bytes ? conf->ring_bytes : RING_BYTES;
 		s->open_limit = (struct log_limit){ .interval_ns = 3600 * NSEC_PER_SEC, .burst = 4 };

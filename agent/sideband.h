@@ -21,6 +21,8 @@ struct sideband_conf {
 	 * sideband_drain() that comes SIDEBAND_REST_NS later: at most one wake for each drain.
 	 */
 	bool wake_on_exec;
+	/* Optional: called with sideband_new()'s arg for kernel code that comes and goes. */
+	int (*code)(void *arg, const struct event_code *code);
 };
 
 #define SIDEBAND_REST_NS (20 * 1000000ull)
@@ -47,6 +49,8 @@ size_t sideband_map_bytes(const struct sideband *s); /* of the rings */
  * task without a pid in our namespace. Strings are borrowed from it.
  */
 bool sideband_decode(const void *record, size_t len, struct event *ret);
+/* The same for PERF_RECORD_KSYMBOL (Linux 5.1); an empty range is malformed. */
+bool sideband_decode_code(const void *record, size_t len, struct event_code *ret);
 /* The attr whose records sideband_decode() reads; zero it first. */
 struct perf_event_attr;
 void sideband_attr(struct perf_event_attr *attr);

@@ -192,6 +192,78 @@ static void other_addresses_do_not_read_the_files_again(void **state UNUSED)
 	kallsyms_free(k);
 }
 
+/* ---- programs that the side-band tells of ------------------------------------------------------ */
+
+/* Where no symbol is, in the kernel that runs. */
+#define NOWHERE 0xffffffffffe00000ull
+
+static void tell(struct kallsyms *k, uint64_t address, uint32_t bytes, const char *name, bool is_bpf, bool gone)
+{
+	struct event_code code = { .address = address, .bytes = bytes, .name = name, .is_bpf = is_bpf, .gone = gone };
+
+	assert_int_equal(kallsyms_code(k, &code), 0);
+}
+
+static void expect_at(struct kallsyms *k, uint64_t address, const char *name, uint64_t relative)
+{
+	struct event_kernel_symbol got;
+
+	assert_int_equal(kallsyms_resolve(k, &address, 1, &got), 0);
+	assert_string_equal(got.name, name);
+	assert_string_equal(got.module, name[0] ? "[bpf]" : "[kernel]");
+	if (name[0])
+		assert_int_equal(got.relative, relative);
+}
+
+static void a_program_that_was_loaded_has_its_name_also_when_it_is_gone(void **state UNUSED)
+{
+	CLEANUP(kallsyms_freep) struct kallsyms *k = NULL;
+
+	assert_int_equal(kallsyms_new(&k), 0);
+	expect_at(k, NOWHERE + 0x10, "", 0); /* and that is kept */
+	tell(k, NOWHERE, 0x40, "bpf_prog_1_a", true, false);
+	tell(k, NOWHERE + 0x40, 0x40, "bpf_prog_2_b", true, false);
+	expect_at(k, NOWHERE - 1, "", 0);
+	expect_at(k, NOWHERE, "bpf_prog_1_a", 0);
+	expect_at(k, NOWHERE + 0x10, "bpf_prog_1_a", 0x10);
+	expect_at(k, NOWHERE + 0x3f, "bpf_prog_1_a", 0x3f);
+	expect_at(k, NOWHERE + 0x40, "bpf_prog_2_b", 0);
+	expect_at(k, NOWHERE + 0x80, "", 0);
+	tell(k, NOWHERE, 0x40, "bpf_prog_1_a", true, true);
+	expect_at(k, NOWHERE + 0x10, "bpf_prog_1_a", 0x10);
+}
+
+static void other_code_at_a_programs_place_ends_its_name(void **state UNUSED)
+{
+	CLEANUP(kallsyms_freep) struct kallsyms *k = NULL;
+
+	assert_int_equal(kallsyms_new(&k), 0);
+	tell(k, NOWHERE, 0x40, "bpf_prog_1_a", true, false);
+	tell(k, NOWHERE + 0x40, 0x40, "bpf_prog_2_b", true, false);
+	tell(k, NOWHERE + 0x20, 0x10, "bpf_prog_3_c", true, false);
+	expect_at(k, NOWHERE, "", 0);
+	expect_at(k, NOWHERE + 0x28, "bpf_prog_3_c", 8);
+	expect_at(k, NOWHERE + 0x30, "", 0);
+	expect_at(k, NOWHERE + 0x48, "bpf_prog_2_b", 8);
+	/* No program: kallsyms knows what it is called. */
+	tell(k, NOWHERE + 0x20, 0x10, "trampoline", false, false);
+	expect_at(k, NOWHERE + 0x28, "", 0);
+	/* What was lost may have been another program's. */
+	kallsyms_doubt(k);
+	expect_at(k, NOWHERE + 0x48, "", 0);
+}
+
+static void programs_are_bounded(void **state UNUSED)
+{
+	CLEANUP(kallsyms_freep) struct kallsyms *k = NULL;
+
+	assert_int_equal(kallsyms_new(&k), 0);
+	for (uint32_t i = 0; i < 5000; i++)
+		tell(k, NOWHERE + i * 16, 16, "bpf_prog_n", true, false);
+	expect_at(k, NOWHERE + 4999 * 16, "bpf_prog_n", 0);
+	expect_at(k, NOWHERE, "", 0);
+}
+
 /* ---- kernels of our own making ----------------------------------------------------------------- */
 
 struct expectation {
@@ -388,6 +460,9 @@ static void very_long_names_are_whole(void **state UNUSED)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_program_that_was_loaded_has_its_name_also_when_it_is_gone),
+		cmocka_unit_test(other_code_at_a_programs_place_ends_its_name),
+		cmocka_unit_test(programs_are_bounded),
 		cmocka_unit_test(every_address_has_the_name_of_the_symbol_below_it),
 		cmocka_unit_test(more_addresses_than_are_kept_are_answered_too),
 		cmocka_unit_test(what_is_known_is_not_read_again),

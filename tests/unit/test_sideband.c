@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/bpf.h>
 #include <linux/perf_event.h>
 #include <poll.h>
 #include <pthread.h>
@@ -379,6 +380,67 @@ static void names_of_mappings_without_a_file_are_the_kernels(void **state UNUSED
 	munmap(mem, 4096);
 }
 
+/* ---- kernel code that comes and goes ---------------------------------------------------------- */
+
+static struct {
+	char name[256];
+	uint64_t address, bytes;
+	uint32_t ncame, nwent;
+} program;
+
+static int see_code(void *arg UNUSED, const struct event_code *c)
+{
+	if (!c->is_bpf || !strstr(c->name, "_flamed_test"))
+		return 0;
+	snprintf(program.name, sizeof(program.name), "%s", c->name);
+	if (c->gone) {
+		assert_int_equal(c->address, program.address);
+		program.nwent++;
+		return 0;
+	}
+	program.address = c->address;
+	program.bytes = c->bytes;
+	program.ncame++;
+	return 0;
+}
+
+/* The smallest there is: r0 = 0; exit. */
+static int load_program(void)
+{
+	static const struct bpf_insn code[] = { { .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .imm = 0 },
+						{ .code = BPF_JMP | BPF_EXIT } };
+	union bpf_attr attr = { .prog_type = BPF_PROG_TYPE_SOCKET_FILTER, .insns = (uintptr_t)code,
+				.insn_cnt = ARRAY_SIZE(code), .license = (uintptr_t)"GPL", .prog_name = "flamed_test" };
+
+	return (int)syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr));
+}
+
+static void a_bpf_program_is_told_when_it_comes_and_when_it_goes(void **state UNUSED)
+{
+	CLEANUP(log_fini) struct log l = {};
+	CLEANUP(sideband_freep) struct sideband *s = new_sideband(&(struct sideband_conf){ .code = see_code }, &l);
+	int fd = load_program();
+
+	if (fd < 0 && errno == EPERM)
+		skip();
+	assert_true(fd >= 0);
+	drain(s);
+	/* Without the JIT compiler a program is no code of its own. */
+	if (!program.ncame)
+		skip();
+	assert_int_equal(program.ncame, 1);
+	assert_int_equal(program.nwent, 0);
+	assert_int_equal(strncmp(program.name, "bpf_prog_", 9), 0);
+	assert_true(program.bytes > 0 && program.bytes < 4096);
+	close(fd);
+	/* The kernel frees it when nobody can be in it any more. */
+	for (int i = 0; i < 1000 && !program.nwent; i++) {
+		usleep(10000);
+		drain(s);
+	}
+	assert_int_equal(program.nwent, 1);
+}
+
 static void a_new_name_is_no_exec(void **state UNUSED)
 {
 	CLEANUP(log_fini) struct log l = {};
@@ -599,6 +661,7 @@ int main(void)
 		cmocka_unit_test(threads_are_born_and_die_in_their_process),
 		cmocka_unit_test(executable_mappings_come_with_device_inode_and_generation),
 		cmocka_unit_test(names_of_mappings_without_a_file_are_the_kernels),
+		cmocka_unit_test(a_bpf_program_is_told_when_it_comes_and_when_it_goes),
 		cmocka_unit_test(a_new_name_is_no_exec),
 		cmocka_unit_test(what_a_full_ring_dropped_is_told),
 		cmocka_unit_test(an_error_of_the_callback_ends_the_drain_and_loses_nothing_else),
