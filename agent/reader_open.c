@@ -533,7 +533,7 @@ int reader_open_debug(const struct reader_debug *d, struct reader_opened *ret, i
 		root_fd = open_dir("/");
 	if (root_fd < 0)
 		return root_fd;
-	path_fd = open_below(root_fd, d->path);
+	path_fd = open_below(root_fd, d->path, 0);
 	if (path_fd < 0)
 		return path_fd;
 	err = open_regular(path_fd, &fd);

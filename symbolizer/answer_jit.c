@@ -52,7 +52,7 @@ static char *copy_text(const char *text)
 {
 	struct demangled d;
 
-	demangle((struct bytes){ (const uint8_t *)text, strlen(text) }, true, &d);
+	demangle((struct bytes){ (const uint8_t *)text, strlen(text) }, true, DEMANGLE_SHORT, &d);
 	return mem_check(strdup(d.name));
 }
 
