@@ -160,6 +160,9 @@ def test_each_field_that_lies_costs_little():
         check_cheap(what, path, len(data))
 
 
+test_each_field_that_lies_costs_little.timeout = 400
+
+
 def test_running_programs_that_lie_leave_the_others_alone():
     program = build()
     with open(program, "rb") as f:
@@ -274,3 +277,6 @@ def test_a_huge_program_costs_memory_by_what_is_seen_of_it():
     whole = [s for s in named if s.complete and s.names[-3:-1] == ["main", "call_all"]]
     assert harness.total(whole) > 0.95 * harness.total(named), harness.worst(named)
     assert harness.total(named) > 0.9 * harness.total(stacks), harness.worst(stacks)
+
+
+test_a_huge_program_costs_memory_by_what_is_seen_of_it.timeout = 300
