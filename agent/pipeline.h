@@ -79,6 +79,7 @@ struct pipeline_stats {
 	uint64_t windows;	/* handed on */
 	uint64_t excluded;	/* aggregated, and left out of their window: they were not to be sampled */
 	uint64_t names_late;	/* addresses whose window did not wait any longer for their names */
+	uint64_t names_cut;	/* addresses that have fewer lines than their files tell: those were too large */
 	uint64_t labels_late;	/* subjects whose window did not wait any longer for their labels */
 	uint64_t announce_full;	/* times that a subject could not be announced: too many wait */
 	uint64_t announce_unanswered;	/* announcements that were given up */

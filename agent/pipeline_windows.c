@@ -96,8 +96,11 @@ int pipeline_take_names(struct pipeline *p, const struct event_answer *a)
 		names = (struct msg_names){ .result = MSG_FILE_UNREADABLE };
 		r = 0;
 	}
-	for (uint32_t i = 0; i < p->nclosing && r == 0; i++)
+	for (uint32_t i = 0; i < p->nclosing && r == 0; i++) {
 		r = window_names(p->closing[i].window, a->request, &names);
+		if (r > 0 && !p->closing[i].tap)
+			p->stats.names_cut += names.ncut;
+	}
 	msg_names_fini(&names);
 	return r < 0 ? r : pipeline_finish_windows(p);
 }

@@ -146,6 +146,7 @@ static void add_samples(struct report *r, const struct pipeline_stats *s)
 		add(r, EXPORT_METRIC_OUTCOMES, "", unwind_outcome_text((enum unwind_outcome)o), s->outcomes[o]);
 	add(r, EXPORT_METRIC_LABELS_LATE, "", "", s->labels_late);
 	add(r, EXPORT_METRIC_NAMES_LATE, "", "", s->names_late);
+	add(r, EXPORT_METRIC_NAMES_CUT, "", "", s->names_cut);
 	add(r, EXPORT_METRIC_EXCLUDED, "", "", s->excluded);
 	add(r, EXPORT_METRIC_ANNOUNCE_LOST, "", "full", s->announce_full);
 	add(r, EXPORT_METRIC_ANNOUNCE_LOST, "", "unanswered", s->announce_unanswered);

@@ -305,6 +305,7 @@ struct export_tap_refused {
 	X(BATCHES_HELD, "flamed_batches_held", GAUGE, "", "Windows that are not delivered yet.")			\
 	X(LABELS_LATE, "flamed_labels_late_total", COUNTER, "", "Processes whose window did not wait for labels.")	\
 	X(NAMES_LATE, "flamed_names_late_total", COUNTER, "", "Addresses whose window did not wait for names.")		\
+	X(NAMES_CUT, "flamed_names_cut_total", COUNTER, "", "Addresses named by less than their files tell: those were too large.") \
 	X(EXCLUDED, "flamed_samples_excluded_total", COUNTER, "", "Samples left out of windows: not to be sampled.")	\
 	X(ANNOUNCE_LOST, "flamed_announcements_lost_total", COUNTER, "reason", "Processes to be told again for labels.") \
 	X(TAPS, "flamed_taps_total", COUNTER, "", "Profiles taken on demand.")						\

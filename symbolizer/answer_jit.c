@@ -90,8 +90,10 @@ static void name_all(const struct jitmap *map, int fd, const struct msg_request 
 		addresses[i] = req->addrs[i].offset;
 	jitmap_find(map, addresses, req->naddrs, entries);
 	for (uint32_t i = 0; i < req->naddrs; i++) {
-		if (entries[i] == UINT32_MAX)
+		if (entries[i] == UINT32_MAX) {
+			m->ncut += jitmap_is_over(map);
 			continue;
+		}
 		jitmap_name(map, fd, entries[i], addresses[i], found);
 		if (!found->name[0])
 			continue;

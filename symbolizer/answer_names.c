@@ -183,6 +183,7 @@ static void name_address(struct names_job *job, const struct msg_addr *addr, str
 
 static void name_all(struct names_job *job, const struct msg_request *req)
 {
+	uint64_t before = job->dwarf ? dwarf_skipped(job->dwarf) : 0;
 	struct msg_names *m = &job->msg;
 
 	memcpy(m->build_id, job->elf->build_id, job->elf->build_id_len);
@@ -191,6 +192,10 @@ static void name_all(struct names_job *job, const struct msg_request *req)
 	m->nsegments = job->elf->nsegments;
 	for (uint32_t i = 0; i < req->naddrs; i++)
 		name_address(job, &req->addrs[i], &m->named[i]);
+	if (job->dwarf)
+		m->ncut = (uint32_t)MIN(dwarf_skipped(job->dwarf) - before, (uint64_t)req->naddrs);
+	else if (job->sections && job->sections->is_too_big)
+		m->ncut = req->naddrs;
 }
 
 /* As if the file were unreadable. */

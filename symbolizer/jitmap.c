@@ -64,6 +64,11 @@ struct jitmap *jitmap_free(struct jitmap *m)
 	return NULL;
 }
 
+bool jitmap_is_over(const struct jitmap *m)
+{
+	return m->is_over;
+}
+
 size_t jitmap_bytes(const struct jitmap *m)
 {
 	return sizeof(*m) + m->cap * sizeof(*m->v);

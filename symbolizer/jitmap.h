@@ -40,6 +40,7 @@ MUST_USE int jitmap_read(struct jitmap *m, int fd);
  */
 void jitmap_find(const struct jitmap *m, const uint64_t *addresses, uint32_t n, uint32_t *ret);
 void jitmap_name(const struct jitmap *m, int fd, uint32_t entry, uint64_t address, struct jitmap_found *ret);
+bool jitmap_is_over(const struct jitmap *m); /* a limit was reached: later code has no names */
 size_t jitmap_bytes(const struct jitmap *m);
 
 #endif

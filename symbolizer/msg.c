@@ -504,6 +504,8 @@ void msg_names_encode(struct bufw *w, const struct msg_names *n)
 		bufw_u32(w, n->named[i].first_line);
 		bufw_u32(w, n->named[i].nlines);
 	}
+	if (n->ncut)
+		bufw_u32(w, n->ncut);
 }
 
 static char *decode_text(struct bufr *in)
@@ -577,6 +579,11 @@ int msg_names_decode(struct bufr *in, struct msg_names *ret)
 	n.result = (enum msg_file_result)bufr_u32(in);
 	decode_file_facts(in, &n);
 	decode_name_arrays(in, &n);
+	if (bufr_left(in) > 0) {
+		n.ncut = bufr_u32(in);
+		if (!n.ncut || n.ncut > n.nnamed)
+			bufr_fail(in);
+	}
 	if ((unsigned int)n.result >= MSG_FILE_RESULT_COUNT)
 		bufr_fail(in);
 	err = bufr_end(in);

@@ -269,6 +269,11 @@ struct msg_names {
 	struct msg_function *functions;
 	struct msg_line *lines;
 	struct msg_named *named;	/* in the order of the request */
+	/*
+	 * Addresses that have fewer or no lines than the file tells, because more would have had to be read than is
+	 * read at a time or kept. Not sent when it is 0.
+	 */
+	uint32_t ncut;
 };
 
 void msg_names_fini(struct msg_names *n);

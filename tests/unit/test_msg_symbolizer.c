@@ -424,6 +424,30 @@ static void messages_about_debug_files_are_as_they_were(void **state UNUSED)
 	assert_true(g.id == 6 && g.file_id == 7 && g.is_taken);
 }
 
+static void what_was_cut_is_told(void **state UNUSED)
+{
+	static const uint32_t good[] = { 1, ARRAY_SIZE(named) };
+
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		CLEANUP(bufw_fini) struct bufw w = { 0 };
+		struct msg_names m = golden_names(), got;
+		struct bufr r;
+
+		m.ncut = good[i];
+		msg_names_encode(&w, &m);
+		reads(&r, &w);
+		assert_int_equal(msg_names_decode(&r, &got), 0);
+		assert_int_equal(got.ncut, good[i]);
+		msg_names_fini(&got);
+		/* More addresses than there are, and a 0 that is not to be sent. */
+		for (uint32_t bad = 0; bad <= ARRAY_SIZE(named) + 1; bad += ARRAY_SIZE(named) + 1) {
+			memcpy(w.data + w.len - sizeof(bad), &bad, sizeof(bad));
+			reads(&r, &w);
+			assert_int_equal(msg_names_decode(&r, &got), -EBADMSG);
+		}
+	}
+}
+
 static void a_link_is_a_file_name(void **state UNUSED)
 {
 	static const char *const bad[] = { "a/b", "/", "..", "." };
@@ -450,6 +474,7 @@ int main(void)
 		cmocka_unit_test(every_prefix_is_refused),
 		cmocka_unit_test(messages_about_debug_files_are_as_they_were),
 		cmocka_unit_test(a_link_is_a_file_name),
+		cmocka_unit_test(what_was_cut_is_told),
 		cmocka_unit_test(bytes_after_the_end_are_refused),
 		cmocka_unit_test(huge_counts_are_refused_before_memory_is_asked_for),
 		cmocka_unit_test(wrong_indexes_kinds_and_ranges_are_refused),
