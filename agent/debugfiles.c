@@ -35,7 +35,7 @@ struct debugfiles {
 	struct readerclient *reader;
 	struct symclient *symbolizer;
 	struct debugfile *slots[SLOTS];	/* by file id, open addressing; ids ascend, so the old ones go first */
-	uint32_t n, nopen;
+	uint32_t n, nopen, open_max;
 };
 
 static struct debugfile **slot_of(struct debugfiles *d, uint64_t file_id)
@@ -163,6 +163,13 @@ static bool candidate_path(const struct debugfile *f, char *ret, size_t size)
 
 static int on_opened(void *arg, const struct reader_opened *o, int fd);
 
+static void give_up(struct debugfile *f, uint64_t now_ns)
+{
+	f->state = NONE;
+	f->candidate = 0;
+	f->again_ns = now_ns + DEBUGFILES_AGAIN_NS;
+}
+
 /* The next candidate that there can be. */
 static int look(struct debugfiles *d, struct debugfile *f, uint64_t now_ns)
 {
@@ -184,9 +191,7 @@ static int look(struct debugfiles *d, struct debugfile *f, uint64_t now_ns)
 			return err;
 		break;
 	}
-	f->state = NONE;
-	f->candidate = 0;
-	f->again_ns = now_ns + DEBUGFILES_AGAIN_NS;
+	give_up(f, now_ns);
 	return 0;
 }
 
@@ -195,7 +200,7 @@ static void make_room(struct debugfiles *d)
 {
 	struct debugfile *oldest = NULL;
 
-	if (d->nopen < DEBUGFILES_OPEN_MAX)
+	if (d->nopen < d->open_max)
 		return;
 	for (size_t i = 0; i < SLOTS; i++) {
 		struct debugfile *f = d->slots[i];
@@ -240,6 +245,11 @@ static int on_opened(void *arg, const struct reader_opened *o, int fd)
 	struct debugfiles *d = f->owner;
 	uint64_t now = clock_mono_ns();
 
+	/* A server that does not answer would hold up the reader for each candidate anew. */
+	if (o->error == ETIMEDOUT) {
+		give_up(f, now);
+		return 0;
+	}
 	if (o->error) {
 		f->candidate++;
 		return look(d, f, now);
@@ -265,7 +275,7 @@ static int on_link(void *arg, const struct msg_link *l)
 	return l->is_wanted ? look(d, f, clock_mono_ns()) : 0;
 }
 
-int debugfiles_new(struct debugfiles **ret, struct readerclient *reader, struct symclient *symbolizer)
+int debugfiles_new(struct debugfiles **ret, struct readerclient *reader, struct symclient *symbolizer, uint64_t nopen)
 {
 	struct debugfiles *d = calloc(1, sizeof(*d));
 
@@ -273,6 +283,7 @@ int debugfiles_new(struct debugfiles **ret, struct readerclient *reader, struct 
 		return -ENOMEM;
 	d->reader = reader;
 	d->symbolizer = symbolizer;
+	d->open_max = (uint32_t)MAX(MIN(nopen, (uint64_t)DEBUGFILES_OPEN_MAX), (uint64_t)1);
 	symclient_on_debug(symbolizer, on_link, on_taken, d);
 	*ret = d;
 	return 0;

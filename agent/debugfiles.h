@@ -6,7 +6,7 @@
  * information of its own, the reader opens one candidate after the other, each in the root of a process that maps the
  * file and then in the host's: /usr/lib/debug/.build-id/XX/REST.debug; then, of DIR/FILE with the link NAME: DIR/NAME,
  * DIR/.debug/NAME, /usr/lib/debug/DIR/NAME. The symbolizer takes it only if the build ID, or the link's CRC, agrees.
- * What was not found is looked for again after DEBUGFILES_AGAIN_NS. Nobody waits for any of this: a file's names are
+ * What was not found, or where the reader hung, is looked for again after DEBUGFILES_AGAIN_NS. Nobody waits for any of this: a file's names are
  * better from when its debug file is there.
  *
  * Bounded: DEBUGFILES_MAX files are known, the descriptors of DEBUGFILES_OPEN_MAX debug files are kept; those that
@@ -26,7 +26,9 @@ enum { DEBUGFILES_MAX = 4096, DEBUGFILES_OPEN_MAX = 64 };
 
 struct debugfiles;
 
-MUST_USE int debugfiles_new(struct debugfiles **ret, struct readerclient *reader, struct symclient *symbolizer);
+/* nopen: descriptors that may be kept, up to DEBUGFILES_OPEN_MAX. */
+MUST_USE int debugfiles_new(struct debugfiles **ret, struct readerclient *reader, struct symclient *symbolizer,
+			    uint64_t nopen);
 struct debugfiles *debugfiles_free(struct debugfiles *d);
 DEFINE_CLEANUP(struct debugfiles *, debugfiles_free);
 

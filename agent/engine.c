@@ -396,6 +396,28 @@ static const char *why_no_child(const char *name, int err)
 	return text;
 }
 
+uint64_t engine_files_needed(uint32_t ncpus)
+{
+	return (uint64_t)ncpus * FILES_PER_CPU + FILES_OWN;
+}
+
+/* Half of what is left of the limit: a request to a child holds a second descriptor of its file. */
+static uint64_t files_max(uint32_t ncpus)
+{
+	uint64_t own = engine_files_needed(ncpus);
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur <= own)
+		return FILES_MIN / 2;
+	return MAX((l.rlim_cur - own) / 2, (uint64_t)FILES_MIN / 2);
+}
+
+/* Of those, what debug files may have. */
+static uint64_t debug_files_max(uint32_t ncpus)
+{
+	return MIN(files_max(ncpus) / 8, (uint64_t)DEBUGFILES_OPEN_MAX);
+}
+
 static int new_modules(struct engine *e, const struct engine_conf *conf, const char **ret_why)
 {
 	struct sampler_conf sampler = { .hz = conf->hz, .stack_max_bytes = conf->stack_max_bytes,
@@ -430,26 +452,10 @@ static int new_modules(struct engine *e, const struct engine_conf *conf, const c
 	if (err)
 		*ret_why = why_no_child(symbolizer.name, err);
 	if (!err)
-		err = debugfiles_new(&e->debugfiles, e->reader, e->symbolizer);
+		err = debugfiles_new(&e->debugfiles, e->reader, e->symbolizer, debug_files_max(sampler_ncpus(e->sampler)));
 	if (!err && conf->subject)
 		err = announce_new(&e->announce, readerclient_cgroups, e->reader, tell_subject, e);
 	return err;
-}
-
-/* Half of what is left of the limit: a request to a child holds a second descriptor of its file. */
-static uint64_t files_max(uint32_t ncpus)
-{
-	uint64_t own = engine_files_needed(ncpus);
-	struct rlimit l;
-
-	if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur <= own)
-		return FILES_MIN / 2;
-	return MAX((l.rlim_cur - own) / 2, (uint64_t)FILES_MIN / 2);
-}
-
-uint64_t engine_files_needed(uint32_t ncpus)
-{
-	return (uint64_t)ncpus * FILES_PER_CPU + FILES_OWN;
 }
 
 int engine_new(struct engine **ret, struct loop *loop, const struct engine_conf *conf, const char **ret_why)
@@ -478,7 +484,7 @@ int engine_new(struct engine **ret, struct loop *loop, const struct engine_conf 
 	event.start.wall_ns = clock_wall_ns();
 	event.start.hz = conf->hz;
 	event.start.ncpus = sampler_ncpus(e->sampler);
-	event.start.files_max = files_max(event.start.ncpus);
+	event.start.files_max = files_max(event.start.ncpus) - debug_files_max(event.start.ncpus);
 	event.start.labels_wait_ns = conf->subject ? conf->labels_wait_ns : 0;
 	if ((err = emit(e, &event)) || (err = watch(e)))
 		return err;

@@ -112,7 +112,7 @@ TEST_LIBS_web_crowd := $(TEST_LIBS_web)
 $(OUT)/tests/unit/test_web.o: $(OUT)/gen/exporter/profile.pb-c.c
 
 # symbolizer
-UNIT += jitmap msg_symbolizer code cfi symtab plt gopclntab demangle symbolizer_sandbox elffile answer
+UNIT += debugfiles jitmap msg_symbolizer code cfi symtab plt gopclntab demangle symbolizer_sandbox elffile answer
 SYMBOLIZER_LIB_OBJS := $(call obj,symbolizer,msg elffile sections fde cfi expr code rowset gopclntab golang minidebug plt symtab \
 	dwarf_form dwarf_code dwarf_line dwarf demangle handles jitmap answer_jit answer_rows answer_names answer_debug) \
 	$(BASE_OBJS)
@@ -120,6 +120,7 @@ SYMBOLIZER_TEST_OBJS := $(SYMBOLIZER_LIB_OBJS) $(OUT)/tests/unit/elf_fixture.o
 SYMBOLIZER_TEST_LIBS := -lelf -lz -lzstd -llzma -l:libiberty.a
 TEST_OBJS_msg_symbolizer := $(OUT)/symbolizer/msg.o $(OUT)/base/buf.o $(ALLOC_FAIL_OBJ)
 TEST_LDFLAGS_msg_symbolizer := $(ALLOC_FAIL_LDFLAGS)
+TEST_OBJS_debugfiles := $(call obj,agent,debugfiles) $(OUT)/base/log.o $(OUT)/base/clock.o
 TEST_OBJS_jitmap := $(call obj,symbolizer,jitmap) $(BASE_OBJS)
 TEST_OBJS_code := $(SYMBOLIZER_TEST_OBJS)
 TEST_LIBS_code := $(SYMBOLIZER_TEST_LIBS)
