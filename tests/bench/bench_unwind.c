@@ -3,7 +3,8 @@
  * 5 files, in a process with 60 mappings.
  *
  * "hot" unwinds 2 stacks over and over, "mixed" 64 in turn, whose bytes and rows do not fit into the
- * first cache, as on a busy host. Prints the best and the median of 25 rounds; with an argument,
+ * first cache, as on a busy host. "chain" is what no unwinder can do without: the 2 stacks' frame pointers followed,
+ * a load that waits for the one before, and each return address loaded. Prints the best and the median of 25 rounds; with an argument,
  * unwinds about that many stacks and prints nothing, for callgrind.
  */
 #include <assert.h>
@@ -35,6 +36,7 @@ struct bench {
 	struct maps *maps;
 	struct unwind_input in[STACKS];
 	uint8_t stack[STACKS][8192];
+	uint64_t chained;		/* what the loads of "chain" add up to */
 	struct rows_fixture fixture;
 	struct unwind_result result;
 };
@@ -99,7 +101,7 @@ static void add_maps(struct bench *b)
 static void fill_stack(struct bench *b, uint32_t s)
 {
 	struct unwind_input *in = &b->in[s];
-	uint64_t at = ABI_RED_ZONE, pc = b->base[0] + 64 + 32;
+	uint64_t at = ABI_RED_ZONE, pc = b->base[0] + 64 + 32, fp = 0, next_fp;
 	uint32_t function = 1;
 
 	in->nregs = ABI_X86_NREGS;
@@ -113,6 +115,9 @@ static void fill_stack(struct bench *b, uint32_t s)
 						  1 + (uint32_t)(random_next() % (FUNCTIONS - 1));
 
 		at += frame_size(function);
+		next_fp = at - 16;
+		memcpy(b->stack[s] + fp, &next_fp, 8);
+		fp = next_fp;
 		pc = b->base[(i / 5) % FILES] + next * 64ull + 32;
 		memcpy(b->stack[s] + at - 8, &pc, 8);
 		function = next;
@@ -130,6 +135,24 @@ static void run_all(struct bench *b, uint32_t nstacks)
 	}
 }
 
+/* The frame pointers of fill_stack(): offsets in the stack, the first one at its begin. */
+static void follow_all(struct bench *b, uint32_t nstacks)
+{
+	for (uint32_t s = 0; s < nstacks; s++) {
+		uint64_t fp, sum = 0, pc;
+
+		memcpy(&fp, b->stack[s], 8);
+		for (uint32_t i = 1; i < FRAMES; i++) {
+			if (fp > sizeof(b->stack[s]) - 16)
+				abort();
+			memcpy(&pc, b->stack[s] + fp + 8, 8);
+			memcpy(&fp, b->stack[s] + fp, 8);
+			sum += pc;
+		}
+		b->chained += sum;
+	}
+}
+
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -137,7 +160,7 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void measure(struct bench *b, const char *name, uint32_t nstacks)
+static void measure(struct bench *b, const char *name, uint32_t nstacks, void (*run)(struct bench *b, uint32_t nstacks))
 {
 	double ns[ROUNDS];
 
@@ -145,7 +168,7 @@ static void measure(struct bench *b, const char *name, uint32_t nstacks)
 		uint64_t start = clock_cpu_ns();
 
 		for (uint32_t n = 0; n < UNWINDS; n += nstacks)
-			run_all(b, nstacks);
+			run(b, nstacks);
 		ns[round] = (double)(clock_cpu_ns() - start) / (UNWINDS * FRAMES);
 	}
 	qsort(ns, ROUNDS, sizeof(*ns), compare);
@@ -169,8 +192,9 @@ int main(int argc, char **argv)
 		for (long i = strtol(argv[1], NULL, 10); i > 0; i -= STACKS)
 			run_all(&bench, STACKS);
 	} else {
-		measure(&bench, "hot", HOT);
-		measure(&bench, "mixed", STACKS);
+		measure(&bench, "hot", HOT, run_all);
+		measure(&bench, "mixed", STACKS, run_all);
+		measure(&bench, "chain", HOT, follow_all);
 	}
 	maps_unref(bench.maps);
 	files_free(bench.files);
