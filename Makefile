@@ -49,7 +49,7 @@ PROGRAMS := flamed flamed-symbolizer flamed-exporter
 DEPS_BUILD := gcc make clang libbpf-dev bpftool libelf-dev libdw-dev zlib1g-dev libzstd-dev liblzma-dev libiberty-dev libseccomp-dev \
 	libcap-ng-dev libxxhash-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev \
 	libmicrohttpd-dev libjansson-dev
-DEPS_CHECK := g++ lld llvm binutils elfutils xz-utils libcmocka-dev python3 golang-go nodejs openssl linux-perf cppcheck \
+DEPS_CHECK := g++ lld llvm binutils elfutils dwz xz-utils libcmocka-dev python3 golang-go nodejs openssl linux-perf cppcheck \
 	python3-yaml systemd podman runc debootstrap chromium musl-tools \
 	qemu-system-x86 busybox-static
 DEPS_FUZZ := libclang-rt-dev

@@ -6,6 +6,7 @@
  * information of its own, the reader opens one candidate after the other, each in the root of a process that maps the
  * file and then in the host's: /usr/lib/debug/.build-id/XX/REST.debug; then, of DIR/FILE with the link NAME: DIR/NAME,
  * DIR/.debug/NAME, /usr/lib/debug/DIR/NAME. The symbolizer takes it only if the build ID, or the link's CRC, agrees.
+ * A debug file that dwz has moved parts of to another one names that in .gnu_debugaltlink: by build ID again, and by path.
  * What was not found, or where the reader hung, is looked for again after DEBUGFILES_AGAIN_NS. Nobody waits for any of this: a file's names are
  * better from when its debug file is there.
  *
@@ -38,6 +39,8 @@ void debugfiles_opening(struct debugfiles *d, const struct reader_open *r);
 MUST_USE int debugfiles_met(struct debugfiles *d, uint64_t file_id, int fd, uint64_t now_ns);
 /* Its names are about to be asked for. */
 MUST_USE int debugfiles_naming(struct debugfiles *d, uint64_t file_id, uint64_t now_ns);
+/* With each turn of the loop: goes on with what waits. */
+MUST_USE int debugfiles_turn(struct debugfiles *d, uint64_t now_ns);
 /* Now and then. */
 void debugfiles_tidy(struct debugfiles *d, uint64_t now_ns);
 

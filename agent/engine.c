@@ -335,7 +335,7 @@ static int turn(struct engine *e)
 		return err;
 
 	if ((err = sideband_drain(e->sideband)) || (err = sampler_dispatch(e->sampler)) ||
-	    (err = emit(e, &event)) || (e->announce && (err = announce_turn(e->announce))))
+	    (err = emit(e, &event)) || (err = debugfiles_turn(e->debugfiles, event.time_ns)) || (e->announce && (err = announce_turn(e->announce))))
 		return err;
 	if (event.time_ns - e->cpus_checked_ns < CPU_CHECK_NS || !e->sampling)
 		return 0;

@@ -46,10 +46,32 @@ void answer_link(struct handles *h, const struct msg_request *req, int fd, struc
 		mem_check(NULL);
 }
 
+/* .gnu_debugaltlink: a path with its NUL, and a build ID. */
+static void read_alt_link(const struct elffile *f, struct msg_debugged *d)
+{
+	struct elf_section s;
+	size_t len, id;
+
+	if (elffile_section(f, ".gnu_debugaltlink", &s) < 0)
+		return;
+	len = strnlen((const char *)s.data.p, s.data.len);
+	if (!len || len > MSG_ALT_MAX || len == s.data.len)
+		return;
+	id = s.data.len - len - 1;
+	if (!id || id > MSG_BUILD_ID_MAX)
+		return;
+	memcpy(d->alt_path, s.data.p, len);
+	memcpy(d->alt_build_id, s.data.p + len + 1, id);
+	d->alt_build_id_len = (uint32_t)id;
+}
+
 void answer_debug(struct handles *h, const struct msg_debug *d, int fd, struct bufw *out)
 {
-	struct msg_debugged answer = { .id = d->id, .file_id = d->file_id, .is_taken = handles_attach(h, d, fd) };
+	struct msg_debugged answer = { .id = d->id, .file_id = d->file_id, .is_alt = d->is_alt };
 
+	answer.is_taken = handles_attach(h, d, fd);
+	if (answer.is_taken && !d->is_alt)
+		read_alt_link(handles_attached(h, d->file_id), &answer);
 	msg_debugged_encode(out, &answer);
 	if (bufw_end(out) < 0)
 		mem_check(NULL);

@@ -230,7 +230,8 @@ void answer_names(struct handles *h, const struct msg_request *req, int fd, stru
 		job->sections = handle->sections;
 		job->strings = symtab_strings(job->symtab, job->elf, handle->debug);
 		name_all(job, req);
-		if (elffile_damaged(job->elf)) {
+		if (elffile_damaged(job->elf) || (handle->debug && elffile_damaged(handle->debug)) ||
+		    (handle->alt && elffile_damaged(handle->alt))) {
 			unname_all(job, req, MSG_FILE_UNREADABLE);
 			handles_forget(h, handle);
 		} else {

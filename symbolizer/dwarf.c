@@ -39,6 +39,7 @@ struct loaded {
 
 struct table {
 	uint32_t off;
+	bool is_alt;
 	uint8_t offset_size;
 	bool is_version_2;
 	uint64_t used;		/* 0: free */
@@ -48,6 +49,8 @@ struct table {
 struct dwarf {
 	struct span *spans;	/* by address */
 	uint32_t *units;	/* offsets of all headers, ascending */
+	uint32_t *alt_units;	/* of sections.alt, once they are needed */
+	uint32_t nalt_units, cap_alt_units;
 	struct loaded **loaded;	/* by unit's offset */
 	uint32_t nspans, nunits, nloaded, cap_spans, cap_units, cap_loaded;
 	struct table tables[TABLES];
@@ -61,7 +64,8 @@ static size_t table_bytes(const struct table *t)
 }
 
 /* The unit's table, valid until the next call. */
-static const struct dwarf_abbrevs *abbrevs_of(struct dwarf *d, const struct sections *s, const struct dwarf_unit *u)
+static const struct dwarf_abbrevs *abbrevs_of(struct dwarf *d, const struct sections *s, const struct dwarf_unit *u,
+					      bool is_alt)
 {
 	struct table *slot = &d->tables[0];
 	bool is_version_2 = u->version == 2;
@@ -69,7 +73,7 @@ static const struct dwarf_abbrevs *abbrevs_of(struct dwarf *d, const struct sect
 	for (size_t i = 0; i < TABLES; i++) {
 		struct table *t = &d->tables[i];
 
-		if (t->used && t->off == u->abbrev_off && t->offset_size == u->offset_size &&
+		if (t->used && t->is_alt == is_alt && t->off == u->abbrev_off && t->offset_size == u->offset_size &&
 		    t->is_version_2 == is_version_2) {
 			t->used = ++d->clock;
 			return &t->abbrevs;
@@ -78,7 +82,7 @@ static const struct dwarf_abbrevs *abbrevs_of(struct dwarf *d, const struct sect
 			slot = t;
 	}
 	dwarf_abbrevs_fini(&slot->abbrevs);
-	*slot = (struct table){ u->abbrev_off, u->offset_size, is_version_2, ++d->clock, { 0 } };
+	*slot = (struct table){ u->abbrev_off, is_alt, u->offset_size, is_version_2, ++d->clock, { 0 } };
 	dwarf_abbrevs_read(&slot->abbrevs, s, u, 0);
 	if (!d->work)
 		slot->used = 0; /* it may be half of one */
@@ -209,6 +213,7 @@ struct dwarf *dwarf_free(struct dwarf *d)
 		dwarf_abbrevs_fini(&d->tables[i].abbrevs);
 	free(d->spans);
 	free(d->units);
+	free(d->alt_units);
 	free(d->loaded);
 	free(d);
 	return NULL;
@@ -221,7 +226,7 @@ static size_t loaded_bytes(const struct loaded *l)
 
 size_t dwarf_bytes(const struct dwarf *d)
 {
-	size_t bytes = sizeof(*d) + d->cap_spans * sizeof(*d->spans) + d->cap_units * sizeof(*d->units);
+	size_t bytes = sizeof(*d) + d->cap_spans * sizeof(*d->spans) + (d->cap_units + d->cap_alt_units) * sizeof(*d->units);
 
 	for (uint32_t i = 0; i < d->nloaded; i++)
 		bytes += loaded_bytes(d->loaded[i]);
@@ -327,7 +332,7 @@ static struct loaded *load(struct dwarf *d, const struct sections *s, const stru
 	l = mem_calloc(1, sizeof(*l));
 	l->unit = u;
 	l->used = ++d->clock;
-	dwarf_code_read(&l->code, s, &u, abbrevs_of(d, s, &u), code);
+	dwarf_code_read(&l->code, s, &u, abbrevs_of(d, s, &u, false), code);
 	dwarf_lines_read(&l->lines, s, &u, code);
 	if (!d->work) {
 		d->skipped++;
@@ -348,22 +353,40 @@ static struct loaded *load(struct dwarf *d, const struct sections *s, const stru
 /* ---- names ---- */
 
 /* The unit that a DIE of any unit is in. */
-static bool unit_of(struct dwarf *d, const struct sections *s, uint64_t die, struct dwarf_unit *ret)
+static bool unit_of(struct dwarf *d, const struct sections *in, const uint32_t *units, uint32_t n, uint64_t die,
+		    struct dwarf_unit *ret)
 {
-	uint32_t low = 0, high = d->nunits;
+	uint32_t low = 0, high = n;
 	struct dwarf_value ranges;
 	uint64_t next, end;
 
 	while (low < high) {
 		uint32_t mid = low + (high - low) / 2;
 
-		if (d->units[mid] > die)
+		if (units[mid] > die)
 			high = mid;
 		else
 			low = mid + 1;
 	}
-	return low > 0 && dwarf_unit_header(s, d->units[low - 1], &d->work, ret, &next) && die >= ret->die && die < ret->end &&
-	       read_root(s, ret, &ranges, &end);
+	return low > 0 && dwarf_unit_header(in, units[low - 1], &d->work, ret, &next) && die >= ret->die &&
+	       die < ret->end && read_root(in, ret, &ranges, &end);
+}
+
+static void find_alt_units(struct dwarf *d, const struct sections *alt)
+{
+	uint64_t next;
+
+	for (uint64_t off = 0; off < alt->of[SECTION_INFO].len; off = next) {
+		struct dwarf_unit u;
+		bool ok = dwarf_unit_header(alt, off, &d->work, &u, &next);
+
+		if (next == DWARF_NONE)
+			return;
+		if (!ok)
+			continue;
+		d->alt_units = mem_grow(d->alt_units, &d->cap_alt_units, d->nalt_units + 1, sizeof(*d->alt_units));
+		d->alt_units[d->nalt_units++] = u.off;
+	}
 }
 
 /* What a DIE tells of a function. */
@@ -374,10 +397,10 @@ struct naming {
 };
 
 static bool read_naming(struct dwarf *d, const struct sections *s, const struct dwarf_unit *u, uint64_t die,
-			struct naming *n)
+			bool is_alt, struct naming *n)
 {
 	struct cursor c = cursor_at(s->of[SECTION_INFO], die);
-	const struct dwarf_abbrevs *a = abbrevs_of(d, s, u);
+	const struct dwarf_abbrevs *a = abbrevs_of(d, s, u, is_alt);
 	const struct dwarf_abbrev *abbrev;
 	struct dwarf_value v;
 
@@ -392,14 +415,19 @@ static bool read_naming(struct dwarf *d, const struct sections *s, const struct 
 		const struct dwarf_spec *spec = &a->specs[abbrev->first + i];
 
 		dwarf_value(s, u, spec, &c, &v);
+		/* What the other file says of itself is of the other file for us. */
+		if (is_alt && v.class == DWARF_REFERENCE)
+			v.u |= DWARF_ALT;
+		if (is_alt && v.text.section < SECTION_COUNT)
+			v.text.section += SECTION_ALT;
 		switch (spec->at) {
 		case DW_AT_linkage_name:
 		case DW_AT_MIPS_linkage_name:
-			if (n->linkage.section == SECTION_COUNT)
+			if (n->linkage.section == SECTION_NONE)
 				n->linkage = v.text;
 			break;
 		case DW_AT_name:
-			if (n->name.section == SECTION_COUNT)
+			if (n->name.section == SECTION_NONE)
 				n->name = v.text;
 			break;
 		case DW_AT_decl_line:
@@ -421,20 +449,32 @@ static bool read_naming(struct dwarf *d, const struct sections *s, const struct 
 static void name_die(struct dwarf *d, const struct sections *s, const struct dwarf_unit *u, uint64_t die,
 		     struct named *ret)
 {
-	struct naming n = { .linkage.section = SECTION_COUNT, .name.section = SECTION_COUNT };
+	struct naming n = { .linkage.section = SECTION_NONE, .name.section = SECTION_NONE };
+	const struct sections *in = s;
 	struct dwarf_unit other;
 
-	for (int hop = 0; hop < HOPS_MAX && die != DWARF_NONE && n.linkage.section == SECTION_COUNT; hop++) {
-		if (die < u->die || die >= u->end) {
-			if (!unit_of(d, s, die, &other))
+	for (int hop = 0; hop < HOPS_MAX && die != DWARF_NONE && n.linkage.section == SECTION_NONE; hop++) {
+		uint64_t off = die & ~DWARF_ALT;
+		bool was_alt = in != s;
+
+		in = die & DWARF_ALT ? s->alt : s;
+		if (!in)
+			break;
+		if (in == s->alt && !d->nalt_units)
+			find_alt_units(d, in);
+		if (was_alt != (in != s) || off < u->die || off >= u->end) {
+			bool found = in == s ? unit_of(d, in, d->units, d->nunits, off, &other) :
+					       unit_of(d, in, d->alt_units, d->nalt_units, off, &other);
+
+			if (!found)
 				break;
 			u = &other;
 		}
-		if (!read_naming(d, s, u, die, &n))
+		if (!read_naming(d, in, u, off, in != s, &n))
 			break;
 		die = n.more;
 	}
-	ret->name = n.linkage.section != SECTION_COUNT ? n.linkage : n.name;
+	ret->name = n.linkage.section != SECTION_NONE ? n.linkage : n.name;
 	ret->start_line = n.start_line;
 }
 
@@ -474,7 +514,7 @@ static const struct named *name_entry(struct dwarf *d, const struct sections *s,
 		if (!d->work) {
 			/* It may be half of a name: the slot stays free. */
 			d->skipped++;
-			slot->name.section = SECTION_COUNT;
+			slot->name.section = SECTION_NONE;
 			slot->start_line = 0;
 			return slot;
 		}

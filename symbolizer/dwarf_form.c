@@ -14,6 +14,10 @@ struct bytes dwarf_text(const struct sections *s, struct dwarf_ref ref)
 	struct bytes in, none = { NULL, 0 };
 	const uint8_t *end;
 
+	if (ref.section >= SECTION_ALT && s->alt) {
+		s = s->alt;
+		ref.section -= SECTION_ALT;
+	}
 	if (ref.section >= SECTION_COUNT)
 		return none;
 	in = s->of[ref.section];
@@ -401,9 +405,16 @@ void dwarf_value(const struct sections *s, const struct dwarf_unit *u, const str
 		break;
 	case DW_FORM_strp_sup:
 	case DW_FORM_GNU_strp_alt:
+		v = string_value(v.u, SECTION_STR);
+		if (v.text.section != SECTION_NONE)
+			v.text.section += SECTION_ALT;
+		break;
 	case DW_FORM_ref_sup4:
 	case DW_FORM_ref_sup8:
 	case DW_FORM_GNU_ref_alt:
+		v.class = v.u <= UINT32_MAX ? DWARF_REFERENCE : DWARF_NOTHING;
+		v.u |= DWARF_ALT;
+		break;
 	case DW_FORM_ref_sig8:
 		break;
 	default:

@@ -16,6 +16,7 @@
 #include "symbolizer/sections.h"
 
 #define DWARF_NONE UINT64_MAX
+#define DWARF_ALT (1ull << 40)	/* in a reference: into sections.alt */
 
 enum {
 	DWARF_SPECS_MAX = 4096,		/* attributes of one abbreviation */
@@ -93,7 +94,7 @@ static inline UNUSED int64_t cursor_sleb(struct cursor *c)
 /* Where a string stands. */
 struct dwarf_ref {
 	uint32_t off;
-	uint32_t section;	/* enum section_id; SECTION_COUNT: no string */
+	uint32_t section;	/* enum section_id, SECTION_ALT + it, or SECTION_NONE */
 };
 /* Without its NUL, which has to be there; empty where there is none. */
 struct bytes dwarf_text(const struct sections *s, struct dwarf_ref ref);
@@ -157,7 +158,7 @@ enum dwarf_class {
 	DWARF_ADDRESS,
 	DWARF_CONSTANT,
 	DWARF_STRING,
-	DWARF_REFERENCE,	/* u: an offset in .debug_info */
+	DWARF_REFERENCE,	/* u: an offset in .debug_info, perhaps with DWARF_ALT */
 	DWARF_SECTION,		/* u: an offset in the section that the attribute means */
 	DWARF_LIST,		/* u: an index into .debug_rnglists' offsets */
 };

@@ -114,7 +114,7 @@ static struct bytes slice(const struct elffile *f, uint64_t off, uint64_t len)
  * libelf allocates about 200 bytes for each section that the header claims, so the claim is looked
  * at first.
  */
-static int check_header(const struct elffile *f, Elf64_Ehdr *ret)
+static int check_header(const struct elffile *f, bool runs, Elf64_Ehdr *ret)
 {
 	Elf64_Ehdr eh;
 	Elf64_Shdr first;
@@ -123,9 +123,9 @@ static int check_header(const struct elffile *f, Elf64_Ehdr *ret)
 	if (memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0)
 		return MSG_FILE_NOT_ELF;
 	if (eh.e_ident[EI_CLASS] != ELFCLASS64 || eh.e_ident[EI_DATA] != ELFDATA2LSB ||
-	    eh.e_machine != EM_X86_64 || (eh.e_type != ET_EXEC && eh.e_type != ET_DYN))
+	    eh.e_machine != EM_X86_64 || (eh.e_type != ET_EXEC && eh.e_type != ET_DYN && (runs || eh.e_type != ET_REL)))
 		return MSG_FILE_UNSUPPORTED;
-	if (!slice(f, eh.e_phoff, (uint64_t)eh.e_phnum * sizeof(Elf64_Phdr)).p || !eh.e_phnum)
+	if (eh.e_phnum ? !slice(f, eh.e_phoff, (uint64_t)eh.e_phnum * sizeof(Elf64_Phdr)).p : runs)
 		return MSG_FILE_TRUNCATED;
 	if (eh.e_phnum > PHDRS_MAX || eh.e_shnum > ELFFILE_SECTIONS_MAX)
 		return MSG_FILE_TOO_BIG;
@@ -207,7 +207,7 @@ static bool is_program(const struct elffile *f, const Elf64_Ehdr *eh, bool has_i
 
 static int read_headers(struct elffile *f, const Elf64_Ehdr *eh)
 {
-	struct elf_section ignored;
+	struct elf_section ignored, note;
 	bool has_interp = false;
 	GElf_Phdr ph;
 
@@ -225,6 +225,9 @@ static int read_headers(struct elffile *f, const Elf64_Ehdr *eh)
 		else if (ph.p_type == PT_DYNAMIC)
 			f->dynamic = slice(f, ph.p_offset, ph.p_filesz);
 	}
+	/* A file that is not for running has no program headers. */
+	if (!f->build_id_len && elffile_section(f, ".note.gnu.build-id", &note) == 0)
+		read_build_id(f, note.data);
 	f->entry = eh->e_entry;
 	f->entry_is_root = is_program(f, eh, has_interp);
 	f->is_go = elffile_section(f, ".gopclntab", &ignored) == 0 ||
@@ -233,12 +236,12 @@ static int read_headers(struct elffile *f, const Elf64_Ehdr *eh)
 	return 0;
 }
 
-static int open_mapped(struct elffile *f)
+static int open_mapped(struct elffile *f, bool runs)
 {
 	Elf64_Ehdr eh;
 	int err;
 
-	err = check_header(f, &eh);
+	err = check_header(f, runs, &eh);
 	if (err)
 		return err;
 	elf_version(EV_CURRENT);
@@ -249,18 +252,28 @@ static int open_mapped(struct elffile *f)
 	return read_headers(f, &eh);
 }
 
-int elffile_open(struct elffile **ret, int fd)
+static int open_fd(struct elffile **ret, int fd, bool runs)
 {
 	CLEANUP(elffile_closep) struct elffile *f = mem_calloc(1, sizeof(*f));
 	int err;
 
 	err = map_file(f, fd);
 	if (!err)
-		err = open_mapped(f);
+		err = open_mapped(f, runs);
 	if (err)
 		return err;
 	*ret = TAKE(f);
 	return 0;
+}
+
+int elffile_open(struct elffile **ret, int fd)
+{
+	return open_fd(ret, fd, true);
+}
+
+int elffile_open_shared_debug(struct elffile **ret, int fd)
+{
+	return open_fd(ret, fd, false);
 }
 
 int elffile_open_bytes(struct elffile **ret, struct bytes file)
@@ -272,7 +285,7 @@ int elffile_open_bytes(struct elffile **ret, struct bytes file)
 		return MSG_FILE_NOT_ELF;
 	f->file = file;
 	f->is_memory = true;
-	err = open_mapped(f);
+	err = open_mapped(f, true);
 	if (err)
 		return err;
 	*ret = TAKE(f);

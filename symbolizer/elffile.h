@@ -49,6 +49,8 @@ void elffile_guard_init(void);
 
 /* 0; a positive enum msg_file_result; or -errno. */
 MUST_USE int elffile_open(struct elffile **ret, int fd);
+/* The same of what dwz makes: a relocatable file without segments. */
+MUST_USE int elffile_open_shared_debug(struct elffile **ret, int fd);
 /* The same of bytes in memory, which outlive it. */
 MUST_USE int elffile_open_bytes(struct elffile **ret, struct bytes file);
 struct elffile *elffile_close(struct elffile *f);

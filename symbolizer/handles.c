@@ -15,6 +15,9 @@ static void close_file(struct handle *handle)
 	if (handle->sections)
 		sections_fini(handle->sections);
 	free(handle->sections);
+	if (handle->alt_sections)
+		sections_fini(handle->alt_sections);
+	free(handle->alt_sections);
 	elffile_close(handle->elf);
 	*handle = (struct handle){ 0 };
 }
@@ -36,6 +39,7 @@ void handles_fini(struct handles *h)
 	for (size_t i = 0; i < HANDLES_MAX; i++) {
 		close_file(&h->open[i]);
 		elffile_close(h->attached[i].elf);
+		elffile_close(h->attached[i].alt);
 	}
 	for (size_t i = 0; i < HANDLES_SYMTABS_MAX; i++)
 		drop_symtab(&h->symtabs[i]);
@@ -45,11 +49,12 @@ void handles_fini(struct handles *h)
 		jitmap_free(h->jitmaps[i].map);
 }
 
-static const struct elffile *attached_to(const struct handles *h, uint64_t id);
+static struct attached *find_attached(struct handles *h, uint64_t id);
 
 int handles_open(struct handles *h, uint64_t id, int fd, struct handle **ret)
 {
 	struct handle *handle = &h->open[0];
+	const struct attached *attached;
 	int err;
 
 	for (size_t i = 0; i < HANDLES_MAX; i++) {
@@ -71,7 +76,11 @@ int handles_open(struct handles *h, uint64_t id, int fd, struct handle **ret)
 		return err;
 	handle->id = id;
 	handle->used = ++h->clock;
-	handle->debug = attached_to(h, id);
+	attached = find_attached(h, id);
+	if (attached) {
+		handle->debug = attached->elf;
+		handle->alt = attached->alt;
+	}
 	*ret = handle;
 	return 0;
 }
@@ -183,14 +192,23 @@ struct dwarf *handles_dwarf(struct handles *h, struct handle *handle)
 			sections_read(handle->sections, handle->debug);
 			handle->has_debug_sections = true;
 		}
+		if (handle->has_debug_sections && handle->alt) {
+			handle->alt_sections = mem_calloc(1, sizeof(*handle->alt_sections));
+			sections_read(handle->alt_sections, handle->alt);
+			handle->sections->alt = handle->alt_sections;
+		}
 	}
 	for (size_t i = 0; i < HANDLES_DWARFS_MAX; i++) {
 		c = &h->dwarfs[i];
 		if (c->dwarf && c->id == handle->id) {
+			/* Of a file that is not attached now nothing can be read, and before it was names were missing. */
+			if (c->is_of_debug != handle->has_debug_sections || c->has_alt != (handle->alt_sections != NULL)) {
+				slot = c;
+				break;
+			}
 			c->used = ++h->clock;
 			dwarf_refill(c->dwarf);
-			/* Of a debug file that is not attached now nothing can be read. */
-			return c->is_of_debug == handle->has_debug_sections ? c->dwarf : NULL;
+			return c->dwarf;
 		}
 		if (c->used < slot->used)
 			slot = c;
@@ -201,6 +219,7 @@ struct dwarf *handles_dwarf(struct handles *h, struct handle *handle)
 	drop_dwarf(c);
 	c->dwarf = dwarf_new(handle->sections, handle->elf);
 	c->is_of_debug = handle->has_debug_sections;
+	c->has_alt = handle->alt_sections;
 	c->id = handle->id;
 	c->used = ++h->clock;
 	trim_dwarfs(h, c);
@@ -223,6 +242,7 @@ void handles_forget(struct handles *h, struct handle *handle)
 static void detach(struct attached *a)
 {
 	elffile_close(a->elf);
+	elffile_close(a->alt);
 	*a = (struct attached){ 0 };
 }
 
@@ -285,6 +305,30 @@ static bool is_the_one(struct handles *h, const struct msg_debug *d, const struc
 	       memcmp(f->build_id, d->build_id, d->build_id_len) == 0;
 }
 
+static struct attached *find_attached(struct handles *h, uint64_t id)
+{
+	for (size_t i = 0; i < HANDLES_MAX; i++)
+		if (id && h->attached[i].id == id)
+			return &h->attached[i];
+	return NULL;
+}
+
+/* To the debug file that is attached already. */
+static bool attach_alt(struct handles *h, const struct msg_debug *d, int fd)
+{
+	CLEANUP(elffile_closep) struct elffile *f = NULL;
+	struct attached *a = find_attached(h, d->file_id);
+
+	if (!a || elffile_open_shared_debug(&f, fd) != 0 || !is_the_one(h, d, f, fd))
+		return false;
+	for (size_t i = 0; i < HANDLES_MAX; i++)
+		if (h->open[i].elf && h->open[i].id == d->file_id)
+			close_file(&h->open[i]);
+	elffile_close(a->alt);
+	a->alt = TAKE(f);
+	return true;
+}
+
 bool handles_attach(struct handles *h, const struct msg_debug *d, int fd)
 {
 	CLEANUP(elffile_closep) struct elffile *f = NULL;
@@ -292,6 +336,8 @@ bool handles_attach(struct handles *h, const struct msg_debug *d, int fd)
 
 	if (!d->file_id || fd < 0)
 		return false;
+	if (d->is_alt)
+		return attach_alt(h, d, fd);
 	detach_from(h, d->file_id);
 	for (size_t i = 0; i < HANDLES_MAX; i++)
 		if (h->attached[i].used < slot->used)
@@ -300,16 +346,15 @@ bool handles_attach(struct handles *h, const struct msg_debug *d, int fd)
 		detach_from(h, slot->id);
 	if (elffile_open(&f, fd) != 0 || !is_the_one(h, d, f, fd))
 		return false;
-	*slot = (struct attached){ d->file_id, ++h->clock, TAKE(f) };
+	*slot = (struct attached){ d->file_id, ++h->clock, TAKE(f), NULL };
 	return true;
 }
 
-static const struct elffile *attached_to(const struct handles *h, uint64_t id)
+const struct elffile *handles_attached(struct handles *h, uint64_t id)
 {
-	for (size_t i = 0; i < HANDLES_MAX; i++)
-		if (h->attached[i].id == id)
-			return h->attached[i].elf;
-	return NULL;
+	const struct attached *a = find_attached(h, id);
+
+	return a ? a->elf : NULL;
 }
 
 void handles_trim(struct handles *h)

@@ -37,6 +37,8 @@ struct handle {
 	struct sections *sections;	/* the same: handles_dwarf() */
 	bool has_debug_sections;	/* they are of: */
 	const struct elffile *debug;	/* its separate debug file, where one is attached */
+	const struct elffile *alt;	/* and that one's */
+	struct sections *alt_sections;
 };
 
 struct cached_symtab {
@@ -49,7 +51,7 @@ struct cached_symtab {
 struct cached_dwarf {
 	uint64_t id;
 	uint64_t used;
-	bool is_of_debug;
+	bool is_of_debug, has_alt;
 	struct dwarf *dwarf;
 };
 
@@ -58,6 +60,7 @@ struct attached {
 	uint64_t id;		/* of the file that it belongs to; 0: free */
 	uint64_t used;
 	struct elffile *elf;
+	struct elffile *alt;	/* what dwz moved parts of it to; NULL: not attached */
 };
 
 /* A file whose CRC was computed: that costs more than all else. */
@@ -100,6 +103,7 @@ const struct symtab *handles_symtab(struct handles *h, const struct handle *hand
 
 /* Takes the file of this descriptor for the debug file that it is said to be, if it is. */
 bool handles_attach(struct handles *h, const struct msg_debug *d, int fd);
+const struct elffile *handles_attached(struct handles *h, uint64_t id); /* the debug file; NULL: none */
 /* Refilled, once a request, with its handle's sections open; NULL: the file has no debug information. */
 struct dwarf *handles_dwarf(struct handles *h, struct handle *handle);
 /* Closes the file and forgets its index: what was read of it is not to be trusted. */

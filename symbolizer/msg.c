@@ -648,6 +648,7 @@ void msg_debug_encode(struct bufw *w, const struct msg_debug *d)
 {
 	bufw_u64(w, d->id);
 	bufw_u64(w, d->file_id);
+	bufw_u8(w, d->is_alt);
 	bufw_u8(w, d->by_crc);
 	bufw_blob(w, d->build_id, d->build_id_len);
 	bufw_u32(w, d->crc);
@@ -655,7 +656,8 @@ void msg_debug_encode(struct bufw *w, const struct msg_debug *d)
 
 int msg_debug_decode(struct bufr *in, struct msg_debug *ret)
 {
-	struct msg_debug d = { .id = bufr_u64(in), .file_id = bufr_u64(in), .by_crc = take_flag(in) };
+	struct msg_debug d = { .id = bufr_u64(in), .file_id = bufr_u64(in), .is_alt = take_flag(in),
+			       .by_crc = take_flag(in) };
 	int err;
 
 	take_build_id(in, d.build_id, &d.build_id_len);
@@ -671,16 +673,25 @@ void msg_debugged_encode(struct bufw *w, const struct msg_debugged *d)
 {
 	bufw_u64(w, d->id);
 	bufw_u64(w, d->file_id);
+	bufw_u8(w, d->is_alt);
 	bufw_u8(w, d->is_taken);
+	bufw_blob(w, d->alt_build_id, d->alt_build_id_len);
+	bufw_str(w, d->alt_path);
 }
 
 int msg_debugged_decode(struct bufr *in, struct msg_debugged *ret)
 {
-	struct msg_debugged d = { .id = bufr_u64(in), .file_id = bufr_u64(in), .is_taken = take_flag(in) };
-	int err = bufr_end(in);
+	struct msg_debugged d = { .id = bufr_u64(in), .file_id = bufr_u64(in), .is_alt = take_flag(in),
+				  .is_taken = take_flag(in) };
+	CLEANUP_FREE char *path = NULL;
+	int err;
 
+	take_build_id(in, d.alt_build_id, &d.alt_build_id_len);
+	path = bufr_strdup(in, MSG_ALT_MAX);
+	err = bufr_end(in);
 	if (err)
 		return err;
+	memcpy(d.alt_path, path, strlen(path) + 1);
 	*ret = d;
 	return 0;
 }

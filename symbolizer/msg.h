@@ -34,6 +34,7 @@ enum {
 	MSG_SEGMENTS_MAX = 32,
 	MSG_BUILD_ID_MAX = 32,
 	MSG_LINK_MAX = 255,		/* bytes of a file name */
+	MSG_ALT_MAX = 1023,		/* bytes of a path */
 	MSG_REGS_MAX = 33,		/* DWARF register numbers of a row are below it */
 };
 
@@ -300,6 +301,7 @@ MUST_USE int msg_link_decode(struct bufr *in, struct msg_link *ret);
 struct msg_debug {
 	uint64_t id;
 	uint64_t file_id;
+	bool is_alt;		/* it is not the debug file, but what dwz moved what that shares with others to */
 	bool by_crc;		/* else by build ID */
 	uint8_t build_id[MSG_BUILD_ID_MAX];
 	uint32_t build_id_len;
@@ -312,7 +314,12 @@ MUST_USE int msg_debug_decode(struct bufr *in, struct msg_debug *ret);
 struct msg_debugged {
 	uint64_t id;
 	uint64_t file_id;
+	bool is_alt;
 	bool is_taken;
+	/* Of a debug file that was taken and needs another one: .gnu_debugaltlink. */
+	uint8_t alt_build_id[MSG_BUILD_ID_MAX];
+	uint32_t alt_build_id_len;	/* 0: it needs none */
+	char alt_path[MSG_ALT_MAX + 1];	/* absolute, or relative to where the debug file is */
 };
 
 void msg_debugged_encode(struct bufw *w, const struct msg_debugged *d);

@@ -26,11 +26,17 @@ enum section_id {
 	SECTION_COUNT,
 };
 
+enum {
+	SECTION_NONE = SECTION_COUNT,
+	SECTION_ALT = 16,	/* and an id: of `alt` */
+};
+
 enum { SECTIONS_INFLATED_MAX = 24 << 20 }; /* bytes of all sections of a file that are compressed in it */
 
 struct sections {
 	struct bytes of[SECTION_COUNT];	/* empty: the file has none, or none that can be read */
 	void *heap[SECTION_COUNT];	/* where it was compressed */
+	const struct sections *alt;	/* of the file that dwz moved what several have in common to; NULL: not there */
 	bool is_too_big;		/* one was left out, because it is over SECTIONS_INFLATED_MAX with the others */
 };
 

@@ -175,3 +175,38 @@ def test_of_a_program_in_another_root_the_hosts_is_taken_too():
     program, debug = build(os.path.join(harness.scratch(), "outside"), "-static")
     with Placed(debug, by_id(program)):
         check_named(["/usr/sbin/chroot", root_with("bare", program), "/app/program"])
+
+
+def dwz(directory, where):
+    """A program whose debug file shares parts with another's; the file that has them; and its path in the link."""
+    one, debug = build(os.path.join(directory, "one"))
+    _, other = build(os.path.join(directory, "other"), "-O3", "-DOTHER")
+    shared = os.path.join(directory, "shared.debug")
+    run(harness.need_program("/usr/bin/dwz"), "-m", shared, "-M", where or shared, debug, other)
+    return one, debug, shared
+
+
+def test_what_dwz_moved_to_another_file_is_found():
+    program, debug, shared = dwz(os.path.join(harness.scratch(), "dwz"), "")
+    with Placed(debug, by_id(program)):
+        check_named([program])
+        os.unlink(shared)
+        names, _ = spinning([program])
+        assert "inner" not in names, f"without the shared file it is {names}: that has nothing that is needed"
+
+
+def test_what_dwz_moved_is_found_by_its_build_id_and_beside_the_debug_file():
+    for where in ["../../dwz-of-a-test/shared.debug", "/nowhere/shared.debug"]:
+        program, debug, shared = dwz(os.path.join(harness.scratch(), "dwz" + str(len(where))), where)
+        path = "/usr/lib/debug/dwz-of-a-test/shared.debug" if where.startswith(".") else by_id(shared)
+        with Placed(debug, by_id(program)), Placed(shared, path):
+            check_named([program])
+
+
+def test_another_shared_file_is_not_taken():
+    program, debug, shared = dwz(os.path.join(harness.scratch(), "dwz-this"), "")
+    _, _, other = dwz(os.path.join(harness.scratch(), "dwz-that"), "")
+    run("/usr/bin/objcopy", "--remove-section=.note.gnu.build-id", other, shared)
+    with Placed(debug, by_id(program)):
+        names, _ = spinning([program])
+        assert "inner" not in names, names

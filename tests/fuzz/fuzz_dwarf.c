@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct elffile code = { .file = { data, CODE_LEN }, .nsegments = 1 };
 	CLEANUP(dwarf_freep) struct dwarf *d = NULL;
 	struct srcline lines[DWARF_LINES_MAX];
-	struct sections s = { 0 };
+	struct sections s = { 0 }, alt;
 	size_t off = SECTION_COUNT * sizeof(uint32_t);
 
 	if (size < off)
@@ -37,6 +37,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		s.of[i] = (struct bytes){ data + off, len };
 		off += len;
 	}
+	/* They are the shared ones too. */
+	alt = s;
+	s.alt = &alt;
 	code.segments[0] = (struct msg_segment){ CODE, CODE_LEN, 0, CODE_LEN, 1 /* PF_X */ };
 	d = dwarf_new(&s, &code);
 	for (uint64_t at = CODE; d && at < CODE + CODE_LEN; at += 64 + at % 61) {

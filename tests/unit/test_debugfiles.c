@@ -39,6 +39,14 @@ int readerclient_debug(struct readerclient *c UNUSED, uint32_t pid, const char *
 	return 0;
 }
 
+/* What is asked for by others. */
+static size_t others;
+
+size_t readerclient_pending(const struct readerclient *c UNUSED)
+{
+	return others + asked.waits;
+}
+
 void symclient_on_debug(struct symclient *c UNUSED, symclient_link_fn *link, symclient_debugged_fn *debugged, void *arg)
 {
 	link_fn = link;
@@ -136,6 +144,7 @@ static void each_candidate_is_looked_for_in_both_roots(void **state UNUSED)
 	assert_int_equal(debugfiles_met(d, 1, 5, clock_mono_ns() + DEBUGFILES_AGAIN_NS / 2), 0);
 	assert_false(asked.waits);
 	assert_int_equal(debugfiles_met(d, 1, 5, clock_mono_ns() + DEBUGFILES_AGAIN_NS + NSEC_PER_SEC), 0);
+	assert_int_equal(debugfiles_turn(d, 0), 0);
 	assert_string_equal(asked.path, paths[0]);
 	assert_int_equal(nlinks, 1);
 	debugfiles_free(d);
@@ -181,6 +190,7 @@ static void a_found_file_is_shown_before_names_are_asked_for(void **state UNUSED
 	assert_false(is_open(fd));
 	assert_int_equal(debugfiles_naming(d, 1, DEBUGFILES_IDLE_NS + 3), 0);
 	assert_int_equal(nshown, 2);
+	assert_int_equal(debugfiles_turn(d, 0), 0);
 	assert_string_equal(asked.path, "/usr/lib/debug/.build-id/ab/cdef.debug");
 	answer_open(0);
 	assert_int_equal(nshown, 3);
@@ -198,6 +208,65 @@ static void where_the_reader_hung_it_is_not_asked_again_at_once(void **state UNU
 	assert_false(asked.waits);
 	assert_int_equal(nasked, 1);
 	debugfiles_free(d);
+}
+
+static void files_that_are_sampled_come_first(void **state UNUSED)
+{
+	struct debugfiles *d = new_files(8);
+
+	others = 1;
+	meet(d, 1, 0);
+	meet(d, 2, 0);
+	tell_link(1, true, "");
+	tell_link(2, true, "");
+	assert_int_equal(debugfiles_turn(d, 0), 0);
+	assert_int_equal(nasked, 0);
+	others = 0;
+	assert_int_equal(debugfiles_turn(d, 0), 0);
+	assert_int_equal(debugfiles_turn(d, 0), 0);
+	assert_int_equal(nasked, 1); /* one at a time */
+	others = 1;
+	answer_open(ENOENT);
+	assert_int_equal(nasked, 1);
+	others = 0;
+	for (uint32_t i = 2; i <= 4; i++) {
+		assert_int_equal(debugfiles_turn(d, 0), 0);
+		assert_int_equal(nasked, i);
+		answer_open(ENOENT);
+	}
+	assert_false(asked.waits);
+	debugfiles_free(d);
+}
+
+static void what_a_debug_file_needs_is_looked_for_too(void **state UNUSED)
+{
+	struct msg_debugged found = { .file_id = 1, .is_taken = true, .alt_build_id = { 1, 2 }, .alt_build_id_len = 2,
+				      .alt_path = "../.dwz/x" };
+	struct debugfiles *d = new_files(8);
+	int debug_fd;
+
+	meet(d, 1, 0);
+	tell_link(1, true, "program.dbg");
+	answer_open(ENOENT);
+	answer_open(ENOENT);
+	answer_open(0); /* /opt/dir/program.dbg */
+	debug_fd = shown_fd;
+	assert_int_equal(debugged_fn(debug_arg, &found), 0);
+	for (int host = 0; host < 2; host++) {
+		assert_string_equal(asked.path, "/usr/lib/debug/.build-id/01/02.debug");
+		answer_open(ENOENT);
+	}
+	assert_string_equal(asked.path, "/opt/dir/../.dwz/x");
+	answer_open(0);
+	assert_true(shown.is_alt && !shown.by_crc && shown.build_id_len == 2 && shown.build_id[1] == 2);
+	found.is_alt = true;
+	assert_int_equal(debugged_fn(debug_arg, &found), 0);
+	nshown = 0;
+	assert_int_equal(debugfiles_naming(d, 1, 5), 0);
+	assert_int_equal(nshown, 2);
+	assert_true(shown.is_alt && is_open(debug_fd));
+	debugfiles_free(d);
+	assert_false(is_open(debug_fd));
 }
 
 static void descriptors_are_bounded(void **state UNUSED)
@@ -241,6 +310,8 @@ int main(void)
 		cmocka_unit_test(what_is_not_wanted_is_not_looked_for),
 		cmocka_unit_test(a_found_file_is_shown_before_names_are_asked_for),
 		cmocka_unit_test(where_the_reader_hung_it_is_not_asked_again_at_once),
+		cmocka_unit_test(files_that_are_sampled_come_first),
+		cmocka_unit_test(what_a_debug_file_needs_is_looked_for_too),
 		cmocka_unit_test(descriptors_are_bounded),
 		cmocka_unit_test(of_more_files_than_are_kept_the_oldest_are_forgotten),
 	};

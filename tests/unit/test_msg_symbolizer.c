@@ -391,8 +391,9 @@ static void messages_about_debug_files_are_as_they_were(void **state UNUSED)
 {
 	struct msg_link link = { .id = 1, .file_id = 2, .is_wanted = true, .build_id = { 7, 8 }, .build_id_len = 2,
 				 .name = "libc.so.6.debug", .crc = 0xfedcba98 };
-	struct msg_debug debug = { .id = 3, .file_id = 4, .by_crc = true, .build_id = { 9 }, .build_id_len = 1, .crc = 5 };
-	struct msg_debugged debugged = { .id = 6, .file_id = 7, .is_taken = true };
+	struct msg_debug debug = { .id = 3, .file_id = 4, .is_alt = true, .by_crc = true, .build_id = { 9 }, .build_id_len = 1, .crc = 5 };
+	struct msg_debugged debugged = { .id = 6, .file_id = 7, .is_alt = true, .is_taken = true,
+					 .alt_build_id = { 5, 4, 3 }, .alt_build_id_len = 3, .alt_path = "../dwz/a" };
 	struct msg_link l;
 	struct msg_debug d;
 	struct msg_debugged g;
@@ -420,8 +421,9 @@ static void messages_about_debug_files_are_as_they_were(void **state UNUSED)
 	assert_string_equal(l.name, link.name);
 	assert_int_equal(l.build_id_len, 2);
 	assert_memory_equal(l.build_id, link.build_id, 2);
-	assert_true(d.id == 3 && d.file_id == 4 && d.by_crc && d.crc == 5 && d.build_id_len == 1 && d.build_id[0] == 9);
-	assert_true(g.id == 6 && g.file_id == 7 && g.is_taken);
+	assert_true(d.id == 3 && d.file_id == 4 && d.is_alt && d.by_crc && d.crc == 5 && d.build_id_len == 1 && d.build_id[0] == 9);
+	assert_true(g.id == 6 && g.file_id == 7 && g.is_alt && g.is_taken && g.alt_build_id_len == 3 && g.alt_build_id[2] == 3);
+	assert_string_equal(g.alt_path, debugged.alt_path);
 }
 
 static void what_was_cut_is_told(void **state UNUSED)
