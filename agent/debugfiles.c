@@ -262,13 +262,13 @@ static int ask(struct search *s, uint64_t now_ns)
 
 /*
  * The reader opens files of short-lived processes, one after the other: nobody else may stand between them. So one
- * search is under way at a time, and only while nothing else waits.
+ * search is under way at a time, and only while nothing else waits: no more is `pending` than is being answered now.
  */
-static int ask_next(struct debugfiles *d, uint64_t now_ns)
+static int ask_next(struct debugfiles *d, size_t pending, uint64_t now_ns)
 {
 	int err = 0;
 
-	while (!err && d->waiting && !d->is_looking && !readerclient_pending(d->reader)) {
+	while (!err && d->waiting && !d->is_looking && readerclient_pending(d->reader) <= pending) {
 		struct search *s = d->waiting;
 
 		d->waiting = s->next;
@@ -330,7 +330,7 @@ static int on_taken(void *arg, const struct msg_debugged *answer)
 		close_fd(d, s);
 		s->candidate++;
 		look(s);
-		return ask_next(d, clock_mono_ns());
+		return ask_next(d, 0, clock_mono_ns());
 	}
 	if (s->state == SHOWN)
 		log_debug("debug file found file=%s", LOG_STR(f->path));
@@ -343,7 +343,7 @@ static int on_taken(void *arg, const struct msg_debugged *answer)
 		return 0;
 	*f->debug = *answer;
 	look(&f->search[ALT]);
-	return ask_next(d, clock_mono_ns());
+	return ask_next(d, 0, clock_mono_ns());
 }
 
 static int on_opened(void *arg, const struct reader_opened *o, int fd)
@@ -368,7 +368,7 @@ static int on_opened(void *arg, const struct reader_opened *o, int fd)
 		s->state = SHOWN;
 		err = show(s);
 	}
-	return err ? err : ask_next(d, now);
+	return err ? err : ask_next(d, 1, now);
 }
 
 static int on_link(void *arg, const struct msg_link *l)
@@ -385,7 +385,7 @@ static int on_link(void *arg, const struct msg_link *l)
 		return 0;
 	*f->link = *l;
 	look(&f->search[DEBUG]);
-	return ask_next(d, clock_mono_ns());
+	return ask_next(d, 0, clock_mono_ns());
 }
 
 int debugfiles_new(struct debugfiles **ret, struct readerclient *reader, struct symclient *symbolizer, uint64_t nopen)
@@ -442,7 +442,7 @@ int debugfiles_naming(struct debugfiles *d, uint64_t file_id, uint64_t now_ns)
 
 int debugfiles_turn(struct debugfiles *d, uint64_t now_ns)
 {
-	return ask_next(d, now_ns);
+	return ask_next(d, 0, now_ns);
 }
 
 void debugfiles_tidy(struct debugfiles *d, uint64_t now_ns)

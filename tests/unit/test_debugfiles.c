@@ -98,7 +98,9 @@ static void answer_open(int error)
 
 	assert_true(asked.waits);
 	asked.waits = false;
+	others++; /* as long as it is being answered */
 	assert_int_equal(asked.fn(asked.arg, &o, error ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC)), 0);
+	others--;
 }
 
 static void tell_taken(uint64_t id, bool taken)
