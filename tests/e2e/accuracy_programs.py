@@ -253,8 +253,8 @@ def gcc():
     return sh(f"{need_program('/usr/bin/gcc')} -O2 -c -o {path}.o {path}", 2)
 
 
-def compile_cxx(compiler, tuple_size, times=1):
-    path = new_file(".cc", sources.cxx(tuple_size))
+def compile_cxx(compiler, tuple_size, times=1, copies=1):
+    path = new_file(".cc", sources.cxx(tuple_size, copies))
     return sh(f"{need_program(compiler)} -std=c++17 -O2 -c -o {path}.o {path}", times)
 
 
@@ -270,7 +270,7 @@ def clangxx():
 
 @program("clang++ -O2, deep templates", floor=96.5, later="the first samples of deep stacks")
 def clangxx_deep():
-    return compile_cxx("/usr/bin/clang++", 70)
+    return compile_cxx("/usr/bin/clang++", 70, copies=3)
 
 
 @program("rustc -O", floor=97, later="the first samples of giant frames")

@@ -93,6 +93,7 @@ _CXX = """
 #include <string>
 #include <tuple>
 #include <vector>
+// each of the copies
 template <int N> struct Node {
     std::map<std::string, std::vector<std::tuple<int, Node<N - 1>>>> children;
     template <class F> int each(F f) const {
@@ -119,9 +120,15 @@ int work(const Node<3> &node, const std::string &text)
 """
 
 
-def cxx(tuple_size):
+def cxx(tuple_size, copies=1):
     """A tuple is as many classes deep as it has elements, and so is a compiler's recursion."""
-    return _CXX.replace("TUPLE", str(tuple_size))
+    head, body = _CXX.split("// each of the copies\n")
+    # Tuples of other types: what one copy has made, another does not make again.
+    for i in range(copies):
+        copy = body.replace("int(int)>(", f"int({'long, ' * i}int)>(").replace("[](int x)", f"[]({'long, ' * i}int x)")
+        copy = copy.replace("(int(text.size()));", f"({'0, ' * i}int(text.size()));")
+        head += f"namespace copy{i} {{{copy}}}\n"
+    return head.replace("TUPLE", str(tuple_size))
 
 
 def rust(ntypes=700):
