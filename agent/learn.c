@@ -12,6 +12,7 @@ enum {
 	STACK_SLACK = 16 * 1024,	/* a stack is taken to reach so far below the lowest sp seen */
 	STACK_EXCESS_MIN = 8 * 1024,	/* copied for nothing, before its top is learned */
 	STACK_WRONG_MAX = 1 << 20,	/* what is missed so far above a top shows that it is none */
+	FRAME_COMMON_MAX = 16 * 1024,	/* larger ones are few, and keep their places */
 };
 
 struct page {
@@ -351,6 +352,23 @@ static bool misses_page(const struct learn_sample *s)
 	       !(s->in->flags & ABI_F_PART_LOST);
 }
 
+/* Where the copy that begins at sp ends: windows follow each other from the leaf's on. */
+static uint64_t end_of_copy(const struct unwind_input *in, uint64_t sp)
+{
+	uint64_t end = sp;
+
+	for (uint32_t i = 0; i < in->nwindows; i++)
+		if (end - in->windows[i].address <= in->windows[i].len)
+			end = MAX(end, in->windows[i].address + in->windows[i].len);
+	return end;
+}
+
+/* Whether a cut stack has common frames where its copy ends: then that is at another one in each sample. */
+static bool is_deep(const struct learn_sample *s, uint64_t sp)
+{
+	return s->in->flags & ABI_F_CUT && s->out->missing - end_of_copy(s->in, sp) < FRAME_COMMON_MAX;
+}
+
 bool learn_sample(struct learn *l, const struct learn_sample *s)
 {
 	uint64_t sp = s->in->nregs > UNWIND_SP ? s->in->regs[UNWIND_SP] : 0;
@@ -377,6 +395,8 @@ bool learn_sample(struct learn *l, const struct learn_sample *s)
 		add_stack(t, sp, high);
 	if (missed)
 		changed |= add_page(t, page);
+	if (missed && !t->deep && is_deep(s, sp))
+		changed = t->deep = true;
 	changed |= cut && !t->cut;
 	t->cut |= cut;
 	/* A second cut stack that ends too early: there may be more of them than pages can mend. */

@@ -4,7 +4,8 @@
  *  - pages: of memory that an unwinding needed and that was in no window of its sample. Those that
  *    come LEARN_IDLE_MAX times without being needed, and when all are taken the one that has come
  *    for nothing most often, give way. Where all are needed, further ones are left out. A thread that needs
- *    many has a deep stack, of which more is copied from then on; one whose cut stacks end too early again gets
+ *    many, or one that lies where the copy of a cut stack ended, has a deep stack, of which more is copied from
+ *    then on; one whose cut stacks end too early again gets
  *    the kernel's walk by frame pointers with them;
  *  - stacks: where the one that a complete sample was on ends, if much more was copied than that.
  *    One that turns out to end elsewhere is forgotten.

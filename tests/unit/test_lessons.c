@@ -278,6 +278,39 @@ static void who_needs_many_pages_has_a_deep_stack(void **state UNUSED)
 	assert_true(t.last.flags & ABI_LEARNED_DEEP);
 }
 
+/* Cut where ordinary frames are: the next sample's copy ends at others. */
+static void cut(struct learn *l, uint64_t missing)
+{
+	begin(SP, 60 * KIB, UNWIND_TRUNCATED);
+	add_window(SP - ABI_RED_ZONE + 60 * KIB, true);
+	add_window(FAR, false);
+	in.flags = ABI_F_CUT;
+	out.missing = missing;
+	show(l, TID);
+}
+
+static void who_is_cut_amid_common_frames_has_a_deep_stack(void **state UNUSED)
+{
+	uint64_t end = SP - ABI_RED_ZONE + 64 * KIB;
+
+	for (uint64_t off = 0; off < 16 * KIB; off += 8) {
+		LEARN(l, t);
+		cut(l, end + off);
+		assert_true(t.n == 1 && t.last.npages == 1 && t.last.flags == ABI_LEARNED_DEEP);
+	}
+}
+
+static void who_is_cut_inside_a_giant_frame_needs_its_pages(void **state UNUSED)
+{
+	uint64_t end = SP - ABI_RED_ZONE + 64 * KIB;
+
+	for (uint64_t far = 16 * KIB; far < 4096 * KIB; far *= 2) {
+		LEARN(l, t);
+		cut(l, end + far);
+		assert_true(t.n == 1 && t.last.npages == 1 && !t.last.flags);
+	}
+}
+
 static void who_is_cut_again_and_again_gets_the_kernels_walk(void **state UNUSED)
 {
 	LEARN(l, t);
@@ -368,6 +401,8 @@ int main(void)
 		cmocka_unit_test(a_stack_that_ends_elsewhere_is_forgotten),
 		cmocka_unit_test(a_cut_stack_is_known_even_where_there_is_nothing_to_say_of_it),
 		cmocka_unit_test(who_needs_many_pages_has_a_deep_stack),
+		cmocka_unit_test(who_is_cut_amid_common_frames_has_a_deep_stack),
+		cmocka_unit_test(who_is_cut_inside_a_giant_frame_needs_its_pages),
 		cmocka_unit_test(who_is_cut_again_and_again_gets_the_kernels_walk),
 		cmocka_unit_test(what_has_ended_is_forgotten),
 		cmocka_unit_test(of_more_threads_than_fit_the_one_not_sampled_for_longest_gives_way),
