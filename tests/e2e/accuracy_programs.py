@@ -268,7 +268,7 @@ def clangxx():
     return compile_cxx("/usr/bin/clang++", 10, times=2)
 
 
-@program("clang++ -O2, deep templates", floor=96.5, later="the first samples of deep stacks")
+@program("clang++ -O2, deep templates", floor=97, later="the first samples of deep stacks")
 def clangxx_deep():
     return compile_cxx("/usr/bin/clang++", 70, copies=3)
 
